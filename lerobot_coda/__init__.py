@@ -1,0 +1,1 @@
+"""Co-evolution of a simulation data engine and an action policy."""

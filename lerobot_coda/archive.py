@@ -1,0 +1,192 @@
+"""From records to memory rows and report entries: how a run files what it found."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lerobot_coda import memory as m
+from lerobot_coda.critic.clusters import FailureCluster
+from lerobot_coda.critic.diagnosis import Diagnosis, episode_key
+from lerobot_coda.critic.validate import Verdict
+from lerobot_coda.engine import Gated
+from lerobot_coda.programs import CoProgram
+from lerobot_coda.progress import Decision, Measurement, mcnemar, rate
+from libero_pro.episode import Episode
+from libero_pro.record import RecordError
+from libero_pro.scene import SceneSpec
+
+Rows = tuple[type[m.Base], list[dict[str, Any]]]
+
+
+def program_rows(programs: Iterable[CoProgram]) -> Rows:
+    """Programs, by the hash of the whole program."""
+    return m.Program, [
+        {"hash": p.hash, "name": p.name, "mode": p.mode, "parent": p.parent, "body": p.model_dump(mode="json")}
+        for p in programs
+    ]
+
+
+def scene_rows(gated: Iterable[Gated], program: CoProgram | None) -> Iterator[Rows]:
+    """Scenes and what the gates said of them."""
+    gated = list(gated)
+    yield (
+        m.Scene,
+        [
+            {
+                "hash": g.scene.hash, "program": program.hash if program else None, "suite": g.scene.suite,
+                "task_id": g.scene.task_id, "instruction": g.scene.instruction,
+                "body": g.scene.model_dump(mode="json"),
+            }
+            for g in gated
+        ],
+    )  # fmt: skip
+    yield (
+        m.SceneVerdict,
+        [
+            {
+                "hash": m.content_hash(g.scene.hash, g.gate, g.reason), "scene": g.scene.hash,
+                "gate": g.gate or "all", "accepted": g.accepted, "reason": g.reason, "body": {},
+            }
+            for g in gated
+        ],
+    )  # fmt: skip
+
+
+def episode_rows(episodes: Iterable[Episode], purpose: str, run: Path, folder: Path, actor: str) -> Rows:
+    """Episodes of one actor, stored in `folder` of the run."""
+    return m.EpisodeRow, [
+        {
+            "hash": m.content_hash(actor, e.scene.hash), "scene": e.scene.hash, "actor": actor, "purpose": purpose,
+            "success": e.success, "invalid": e.invalid, "steps": len(e), "body": {"policy": e.actor},
+            "path": str((folder / f"{e.scene.hash}.npz").relative_to(run)),
+        }
+        for e in episodes
+    ]  # fmt: skip
+
+
+def failure_rows(diagnoses: Sequence[Diagnosis], clusters: Sequence[FailureCluster], actor: str) -> Iterator[Rows]:
+    """Diagnoses of an actor's episodes, clusters, and who belongs to which."""
+    yield (
+        m.DiagnosisRow,
+        [
+            {
+                "hash": d.hash, "episode": m.content_hash(actor, d.scene), "cause": str(d.cause),
+                "stage": str(d.stage), "mode": str(d.mode), "critic": d.critic, "body": d.model_dump(mode="json"),
+            }
+            for d in diagnoses
+        ],
+    )  # fmt: skip
+    yield (
+        m.Cluster,
+        [
+            {
+                "hash": c.hash,
+                "mode": str(c.mode),
+                "suite": c.suite,
+                "size": c.size,
+                "body": c.model_dump(mode="json"),
+            }
+            for c in clusters
+        ],
+    )
+    yield (
+        m.Member,
+        [
+            {"hash": m.content_hash(c.hash, d), "cluster": c.hash, "diagnosis": d, "body": {}}
+            for c in clusters
+            for d in c.diagnoses
+        ],
+    )
+
+
+def verdict_rows(verdicts: Iterable[tuple[Verdict, CoProgram]]) -> Rows:
+    """Verdicts, linked to the whole program that the cluster was compiled to."""
+    return m.VerdictRow, [
+        {
+            "hash": v.hash, "cluster": v.cluster, "program": p.hash, "outcome": v.outcome, "p_value": v.p_value,
+            "body": v.model_dump(mode="json"),
+        }
+        for v, p in verdicts
+    ]  # fmt: skip
+
+
+def progress_rows(
+    program: CoProgram, measured: Measurement, made: Decision, successor: CoProgram | None, number: int
+) -> Iterator[Rows]:
+    """A program's measurement and the decision it led to."""
+    body = measured.model_dump(mode="json")
+    yield (
+        m.MeasurementRow,
+        [
+            {
+                "hash": m.content_hash(program.hash, body), "program": program.hash, "round": number,
+                "progress": measured.progress, "p_value": measured.p_value, "body": body,
+            }
+        ],
+    )  # fmt: skip
+    yield (
+        m.DecisionRow,
+        [
+            {
+                "hash": m.content_hash(program.hash, number, made.action), "program": program.hash, "round": number,
+                "action": made.action, "reason": made.reason, "body": {},
+                "successor": successor.hash if successor else None,
+            }
+        ],
+    )  # fmt: skip
+
+
+def round_row(summary: Mapping[str, Any]) -> Rows:
+    """A round's summary; its wall times do not belong to its identity."""
+    body = {key: value for key, value in summary.items() if key not in ("seconds", "usage")}
+    return m.RoundRow, [{"hash": m.content_hash(body), "round": summary["round"], "body": dict(summary)}]
+
+
+def episode_path(actor: str, scene: str) -> Path:
+    """Where a policy's episode lies within the run."""
+    return Path("rollouts") / actor / f"{scene}.npz"
+
+
+def load_all(run: Path, actor: str, scenes: Sequence[SceneSpec]) -> list[Episode]:
+    """A policy's stored episodes in the given scenes; RecordError where one is missing."""
+    return [Episode.load(run / episode_path(actor, scene.hash)) for scene in scenes]
+
+
+def key_of(episode: Episode) -> str:
+    """The episode's identity as diagnoses name it."""
+    return episode_key(episode.actor, episode.scene.hash)
+
+
+def comparison(pairs: Sequence[tuple[str, Episode, Episode]], actors: tuple[str, str]) -> dict[str, Any]:
+    """Paired success on (program, before, after), with exact tests and where each episode lies."""
+    before, after = [b.success for _, b, _ in pairs], [a.success for _, _, a in pairs]
+    test = mcnemar(before, after)
+    return {
+        "n": len(pairs),
+        "before": rate(sum(before), len(pairs)).model_dump(),
+        "after": rate(sum(after), len(pairs)).model_dump(),
+        "only_before": test.only_before,
+        "only_after": test.only_after,
+        "p_value": test.p_value,
+        "p_two_sided": test.p_two_sided,
+        "pairs": [
+            {
+                "scene": b.scene.hash, "program": name, "suite": b.scene.suite, "task": b.scene.task_id,
+                "instruction": b.scene.instruction, "before": b.success, "after": a.success,
+                "before_episode": str(episode_path(actors[0], b.scene.hash)),
+                "after_episode": str(episode_path(actors[1], a.scene.hash)),
+            }
+            for name, b, a in pairs
+        ],
+    }  # fmt: skip
+
+
+def success_by_suite(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Rate with interval per suite from benchmark rows; invalid episodes count nowhere."""
+    counts: dict[str, list[int]] = {}
+    for row in rows:
+        if not row.get("invalid"):
+            counts.setdefault(str(row["suite"]), []).append(int(bool(row["success"])))
+    if not counts:
+        raise RecordError("the held-out evaluation has no valid episode; look at heldout/*/episodes.csv")
+    return {suite: rate(sum(found), len(found)).model_dump() for suite, found in counts.items()}

@@ -1,0 +1,1 @@
+"""Backbones: where a policy's features and action chunks come from."""

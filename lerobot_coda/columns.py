@@ -1,0 +1,35 @@
+"""What the data engine writes beside images and actions for the policy to learn from: `observation.coda_*` columns."""
+
+import numpy as np
+
+from libero_pro.camera import project
+from libero_pro.episode import Episode
+from libero_pro.goals import roles
+from lerobot_coda.potential import StagedPotential
+
+POINTS, POTENTIAL, EXPERT = "observation.coda_points", "observation.coda_potential", "observation.coda_expert"
+
+
+def coda_columns(episode: Episode, potential: StagedPotential | None = None) -> dict[str, np.ndarray]:
+    """Label columns of an episode, each (T+1, d) float32.
+
+    points     (10,) for target and receptacle: u, v in [0, 1] of the agentview image, then x, y, z in metres
+    potential  (1,) Phi of `potential`, or of the goal's canonical plan
+    expert     (1,) 1 where the action column is an expert's
+    Raises RecordError for a goal without a movable target and receptacle.
+    """
+    role = roles(episode.scene.goal, episode.object_names)
+    plan = potential or StagedPotential.from_goal(episode.scene.goal, episode.object_names)
+    if (plan.target, plan.receptacle) != (role.target, role.receptacle):
+        plan = plan.model_copy(update={"target": role.target, "receptacle": role.receptacle})
+    points = []
+    for name in (role.target, role.receptacle):
+        world = episode.object_pos[:, episode.object_names.index(name)]
+        points.append(np.concatenate([project(episode.camera, world), world], axis=-1))
+    expert = episode.actor == "expert" or episode.expert_actions is not None
+    return {
+        POINTS: np.concatenate(points, axis=-1).astype(np.float32),
+        POTENTIAL: plan.evaluate(episode)[:, None].astype(np.float32),
+        EXPERT: np.full((len(episode) + 1, 1), expert, np.float32),
+    }
+

@@ -1,0 +1,254 @@
+"""What the loop needs from the world: `Engine` is the seam, `LiberoEngine` is the real one.
+
+The loop decides; the engine only does. Every method tolerates being called again after it was cut off: episodes found
+on disk are not run again, datasets are written anew.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from lerobot_coda.console import Tick
+from lerobot_coda.recipe import Heldout, Render
+from libero_pro.episode import Episode
+from libero_pro.goals import roles
+from libero_pro.programs import GenerationProgram, LayoutError
+from libero_pro.record import RecordError
+from libero_pro.scene import SceneSpec
+from libero_pro.suites import get_task, scene_for, tasks
+
+
+@dataclass(frozen=True)
+class Gated:
+    """A scene and what the validity gates said: `gate` is the one that rejected it, "" if none did."""
+
+    scene: SceneSpec
+    gate: str = ""
+    reason: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether every gate let it pass."""
+        return not self.gate
+
+
+class Engine(Protocol):
+    """The world as the loop sees it. `tick` takes the number of units done so far; lists come in the order asked."""
+
+    def sample(self, program: GenerationProgram, count: int, stream: int, first: int) -> list[SceneSpec]:
+        """Scenes `first` to `first + count - 1` of a program's stream, without those that have no free layout."""
+
+    def gate(self, scenes: Sequence[SceneSpec], tick: Tick, *, static: bool = False) -> list[Gated]:
+        """The verdict on each scene. `static`: only what an image needs, no physics."""
+
+    def demonstrate(self, scenes: Sequence[SceneSpec], out: Path, noise: float, tick: Tick) -> list[Episode]:
+        """The expert's episode in each scene, stored as `out/<scene hash>.npz`."""
+
+    def rollout(self, checkpoint: Path, scenes: Sequence[SceneSpec], out: Path, tick: Tick) -> list[Episode]:
+        """The policy's episode in each scene, stored as `out/<scene hash>.npz`."""
+
+    def write_shard(self, episodes: Sequence[Episode], root: Path, emphasis: str | None, tick: Tick) -> None:
+        """Writes a dataset shard, in place of one that is there; the potential's stage `emphasis` counts twice."""
+
+    def merge(self, shards: Sequence[Path], root: Path) -> None:
+        """Joins shards into one dataset, in place of one that is there."""
+
+    def ground(self, scenes: Sequence[SceneSpec], out: Path, earlier: Path | None, tick: Tick) -> None:
+        """Writes a grounding set of the static layouts, joined with an earlier set."""
+
+    def train(self, config: Mapping[str, Any], path: Path, tick: Tick) -> Path:
+        """Writes the configuration to `path`, runs `lerobot-train` on it and returns the checkpoint's folder."""
+
+    def evaluate(
+        self, checkpoint: Path, heldout: Heldout, task_ids: Sequence[int], out: Path, tick: Tick
+    ) -> list[dict[str, Any]]:
+        """The benchmark on held-out suites: one row an episode with suite, task_id, success, invalid, steps."""
+
+
+@dataclass(frozen=True)
+class LiberoEngine:
+    """The real world: LIBERO-Pro in `workers` processes, datasets by LeRobot, training by its command."""
+
+    workers: int
+    render: Render
+    repo_id: str
+
+    def sample(self, program: GenerationProgram, count: int, stream: int, first: int) -> list[SceneSpec]:
+        scenes = []
+        for index in range(first, first + count):
+            try:
+                scenes.append(program.sample(np.random.default_rng((program.domain, stream, index))))
+            except LayoutError:
+                continue
+        return scenes
+
+    def gate(self, scenes: Sequence[SceneSpec], tick: Tick, *, static: bool = False) -> list[Gated]:
+        from libero_pro.validity import check
+        from libero_pro.workers import run_in_workers
+
+        gated = [_gated(scene, check(scene)) for scene in scenes]
+        if static:
+            return gated
+
+        passed = [index for index, one in enumerate(gated) if one.accepted]
+        jobs = [scenes[index] for index in passed]
+        done = len(scenes) - len(jobs)
+        for outcome in run_in_workers(jobs, make_state=_simulator, work=_checked, workers=self.workers, key=_task_of):
+            found = outcome.result or Gated(outcome.job, "build", outcome.error or "no result")
+            gated[passed[outcome.index]] = found
+            done += 1
+            tick(done)
+        return gated
+
+    def demonstrate(self, scenes: Sequence[SceneSpec], out: Path, noise: float, tick: Tick) -> list[Episode]:
+        from libero_pro.demonstrate import demonstrate
+
+        found = demonstrate(scenes, workers=self.workers, noise=noise, out=out, progress=lambda done, total: tick(done))
+        by_scene = {episode.scene.hash: episode for episode in found}
+        return [by_scene[scene.hash] for scene in scenes]
+
+    def rollout(self, checkpoint: Path, scenes: Sequence[SceneSpec], out: Path, tick: Tick) -> list[Episode]:
+        from libero_pro.rollout import run
+
+        return list(
+            run(
+                _policy(checkpoint),
+                scenes,
+                workers=self.workers,
+                profile=self.render.profile,
+                out=out,
+                progress=lambda done, total: tick(done),
+            )
+        )
+
+    def write_shard(self, episodes: Sequence[Episode], root: Path, emphasis: str | None, tick: Tick) -> None:
+        from libero_pro.dataset import write_dataset
+
+        shutil.rmtree(root, ignore_errors=True)
+        write_dataset(
+            episodes,
+            root,
+            repo_id=f"{self.repo_id}-{root.parent.name}-{root.name}",
+            columns=partial(_columns, emphasis=emphasis),
+            cameras=("agentview",),
+            render_every=self.render.every,
+            profile=self.render.profile,
+            size=self.render.size,
+            workers=self.workers,
+            progress=lambda done, total: tick(done),
+        )
+
+    def merge(self, shards: Sequence[Path], root: Path) -> None:
+        from libero_pro.dataset import merge
+
+        shutil.rmtree(root, ignore_errors=True)
+        merge(shards, root, repo_id=f"{self.repo_id}-{root.parent.name}")
+
+    def ground(self, scenes: Sequence[SceneSpec], out: Path, earlier: Path | None, tick: Tick) -> None:
+        from lerobot_coda.grounding import GroundingSet
+        from lerobot_coda.static_layouts import build_grounding_set
+
+        fresh = out.with_suffix(".fresh")
+        build_grounding_set(
+            scenes,
+            fresh,
+            questions=questions,
+            workers=self.workers,
+            size=self.render.size,
+            profile=self.render.profile,
+            progress=lambda done, total: tick(done),
+        )
+        if earlier is not None:
+            GroundingSet.concatenate([GroundingSet.load(earlier), GroundingSet.load(fresh)]).save(fresh)
+        fresh.replace(out)
+
+    def train(self, config: Mapping[str, Any], path: Path, tick: Tick) -> Path:
+        from lerobot_coda.training import run_lerobot_train
+
+        return run_lerobot_train(config, path, tick=tick)
+
+    def evaluate(
+        self, checkpoint: Path, heldout: Heldout, task_ids: Sequence[int], out: Path, tick: Tick
+    ) -> list[dict[str, Any]]:
+        from libero_pro.benchmark import run_benchmark
+
+        return run_benchmark(
+            _policy(checkpoint),
+            heldout.suites,
+            task_ids=task_ids,
+            episodes=heldout.episodes_per_task,
+            prompt_source=heldout.prompt_source,
+            workers=self.workers,
+            profile=heldout.profile,
+            out=out,
+            progress=lambda done, total: tick(done),
+        ).rows
+
+
+def questions(scene: SceneSpec) -> list[tuple[str, str, str]]:
+    """What may be asked of a layout: (instruction, target, receptacle) of the suite's goals about what is there.
+
+    A question whose (objects, goal) or instruction belongs to a LIBERO-Pro test is left out, as a scene would be.
+    """
+    return list(_questions(scene.suite, scene.task_id, scene.prompt_source == "filename"))
+
+
+@cache
+def _questions(suite: str, task_id: int, by_filename: bool) -> tuple[tuple[str, str, str], ...]:
+    from libero_pro.denylist import leaks
+
+    task, source = get_task(suite, task_id), "filename" if by_filename else "bddl"
+    there = (*task.objects(), *task.fixtures(), *task.problem().regions)
+    asked: dict[Any, tuple[str, str, str]] = {}
+    for other in [task, *(t for t in tasks(suite) if t != task)]:
+        goal, text = other.goal(), other.prompt(source)
+        if not all(name in there for predicate in goal for name in predicate[1:]):
+            continue
+        scene = scene_for(suite, task_id).model_copy(update={"goal": goal, "instruction": text})
+        try:
+            found = roles(goal, task.objects())
+        except RecordError:
+            continue
+        if leaks(scene) is None:
+            asked.setdefault(goal, (text, found.target, found.receptacle))
+    return tuple(asked.values())
+
+
+def _columns(episode: Episode, emphasis: Any) -> dict[str, np.ndarray]:
+    """Label columns, with the potential of the episode's own goal."""
+    from lerobot_coda.columns import coda_columns
+    from lerobot_coda.potential import StagedPotential
+
+    plan = StagedPotential.from_goal(episode.scene.goal, episode.object_names, emphasis=emphasis)
+    return coda_columns(episode, plan)
+
+
+def _policy(checkpoint: Path) -> Any:
+    from libero_pro.policy_runner import LeRobotChunkPolicy
+
+    return LeRobotChunkPolicy.from_pretrained(checkpoint)
+
+
+def _task_of(scene: SceneSpec) -> tuple[str, int]:
+    return scene.suite, scene.task_id
+
+
+def _simulator(key: tuple[str, int]) -> Any:
+    from libero_pro.simulator import Simulator
+
+    return Simulator(get_task(*key))
+
+
+def _checked(sim: Any, scene: SceneSpec, ask: Callable[[Any], Any]) -> Gated:
+    from libero_pro.validity import check
+
+    return _gated(scene, check(scene, sim))
+
+
+def _gated(scene: SceneSpec, verdict: Any) -> Gated:
+    return Gated(scene) if verdict.accepted else Gated(scene, verdict.gate or "unknown", verdict.reason)

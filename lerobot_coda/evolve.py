@@ -1,0 +1,194 @@
+"""The loop: a data engine and a policy that improve each other, round by round.
+
+    base policy -> held-out evaluation
+    repeat: probe -> diagnose -> cluster -> compile -> validate -> generate, demonstrate, train -> measure -> decide
+    held-out evaluation, frontier comparison, summary
+
+Everything a run knows lies in its folder. Costly steps are done once (`Steps`), so a run that was killed anywhere goes
+on when the same command is given again.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lerobot_coda import archive, runfolder
+from lerobot_coda.base import SHARD_EPISODES, make_base
+from lerobot_coda.budget import Usage
+from lerobot_coda.console import Display, Planned
+from lerobot_coda.engine import Engine, LiberoEngine
+from lerobot_coda.generation import Generator
+from lerobot_coda.heldout import compare_frontier, evaluate
+from lerobot_coda.learning import learn
+from lerobot_coda.memory import Memory
+from lerobot_coda.recipe import EvolveRecipe, load_evolve, read_yaml
+from lerobot_coda.rounds import MINIMUM_ENVIRONMENTS, Round, Run, State
+from lerobot_coda.steps import Steps, write_json
+from libero_pro.denylist import leaks
+
+
+def evolve(
+    recipe_path: Path, output: Path, *, engine: Engine | None = None, display: Display | None = None
+) -> dict[str, Any]:
+    """Runs a recipe, or goes on with it, in the folder `output`; returns the summary (summary.json)."""
+    recipe, trains = read(recipe_path)
+    folder, display = Path(output).absolute(), display or Display()
+    with runfolder.claimed(folder, recipe, trains):
+        engine = engine or LiberoEngine(recipe.workers, recipe.render, f"coda/{recipe.name}")
+        memory = Memory(folder / "memory.sqlite")
+        display.plan(plan(recipe))
+        try:
+            return _evolve(folder, recipe, trains, engine, memory, display)
+        finally:
+            memory.close()
+
+
+def read(recipe_path: Path) -> tuple[EvolveRecipe, dict[str, Any]]:
+    """The evolve recipe and the two train recipes it names."""
+    recipe, beside = load_evolve(recipe_path), Path(recipe_path).parent
+    return recipe, {"base": read_yaml(beside / recipe.base.train), "round": read_yaml(beside / recipe.training.train)}
+
+
+def _evolve(
+    folder: Path, recipe: EvolveRecipe, trains: Mapping[str, Any], engine: Engine, memory: Memory, display: Display
+) -> dict[str, Any]:
+    made, ends = Steps(folder / "base", display, "base "), Steps(folder / "heldout", display, "held-out ")
+    summary = runfolder.Summary(folder, recipe)
+    shards, base = make_base(folder, recipe, trains["base"], engine, memory, made)
+    run = Run(folder, recipe, trains["round"], engine, memory, shards)
+    summary.heldout["before"] = evaluate(run, base, "before", ends)
+    summary.write(made.usage + ends.usage, made.usage)
+
+    state, used = base, Usage()
+    for number in range(1, recipe.rounds + 1):
+        hours = sum((made.usage + ends.usage + used).seconds.values()) / 3600
+        if stop := recipe.budget.spent(used, MINIMUM_ENVIRONMENTS, hours):
+            summary.stopped = f"before round {number}: {stop}"
+            display.say(f"[yellow]the budget ends the run {summary.stopped}[/yellow]")
+            display.drop("round ")
+            break
+        steps = Steps(folder / "rounds" / f"{number:03d}", display, f"round {number} ")
+        generator = Generator(engine, memory, steps, number, leaks)
+        round_ = Round(run, number, state, steps, generator, recipe.budget.environments_left(used))
+        state, report = play_round(round_)
+        used = used + steps.usage
+        display.drop(f"round {number} ")
+        summary.rounds.append(report)
+        summary.write(made.usage + ends.usage + used, made.usage)
+        for line in in_words(report):
+            display.say(line)
+
+    summary.heldout["after"] = evaluate(run, state, "after", ends)
+    summary.frontier = compare_frontier(run, base, state, summary.rounds, ends)
+    return summary.write(made.usage + ends.usage + used, made.usage, finished=True)
+
+
+def play_round(round_: Round) -> tuple[State, dict[str, Any]]:
+    """One round, as the paper tells it; returns the next round's state and this one's report (round.json)."""
+    probed = round_.probe()
+    clusters = round_.cluster(probed)
+    candidates = round_.compile(clusters)
+    verdicts, trials = round_.validate(candidates, probed)
+    programs = round_.active(candidates, verdicts)
+    learned = learn(round_, programs, probed)
+    measured, frontier = round_.measure(learned, programs, probed, trials)
+    decisions, following = round_.decide(learned, programs, measured)
+
+    verdict_of = {found.hash: verdicts[program.name].outcome for program, found in candidates}
+    told: Counter[str] = Counter()
+    for found in clusters:
+        told[verdict_of.get(found.hash, "untested")] += found.size
+    generator, usage = round_.generator, round_.steps.usage
+    report = {
+        "round": round_.number,
+        "checkpoint_before": round_.state.actor,
+        "checkpoint_after": learned.actor,
+        "programs": [
+            {
+                "name": name,
+                "mode": program.mode,
+                "hash": program.hash,
+                "difficulty": program.generation.difficulty,
+                "operations": [operation.model_dump(mode="json") for operation in program.generation.operations],
+                "state": "active" if program in programs else verdicts[name].outcome,
+                "verdict": verdicts[name].model_dump(mode="json") if name in verdicts else None,
+                "measurement": measured[name].model_dump(mode="json") if name in measured else None,
+                "decision": vars(decisions[name]) if name in decisions else None,
+            }
+            for name, program in {p.name: p for p in (*(p for p, _ in candidates), *programs)}.items()
+        ],
+        "clusters": [
+            {**c.model_dump(mode="json", exclude={"diagnoses"}), "hash": c.hash, "size": c.size,
+             "verdict": verdict_of.get(c.hash)}
+            for c in clusters
+        ],
+        "diagnoses": {"made": len(probed.diagnoses), **told},
+        "measurements": [m.model_dump(mode="json") for m in measured.values()],
+        "frontier": frontier,
+        "rejected": dict(+generator.rejected),
+        "accepted": generator.accepted,
+        "leaked": generator.leaked,
+        "usage": usage.model_dump(mode="json"),
+        "seconds": round(sum(usage.seconds.values()), 1),
+    }  # fmt: skip
+    write_json(round_.steps.folder / "round.json", report)
+    round_.run.memory.add(*archive.round_row(report))
+    return following, report
+
+
+def in_words(report: Mapping[str, Any]) -> list[str]:
+    """A round in a few lines."""
+    number, frontier = report["round"], report["frontier"]
+    lines = [f"round {number}: {report['diagnoses']['made']} failures diagnosed"]
+    for program in report["programs"]:
+        verdict, decision = program["verdict"], program["decision"]
+        if verdict:
+            lines.append(f"  {program['name']}: {verdict['outcome']}, {verdict['reason']}")
+        if decision:
+            lines.append(f"  {program['name']}: {decision['action']}, {decision['reason']}")
+    if frontier["n"]:
+        before, after = frontier["before"], frontier["after"]
+        lines.append(
+            f"  frontier: {before['successes']}/{frontier['n']} before, {after['successes']}/{frontier['n']} after "
+            f"(paired, p={frontier['p_value']:.3g})"
+        )
+    else:
+        lines.append("  nothing validated, so nothing was trained")
+    return lines
+
+
+def plan(recipe: EvolveRecipe) -> list[Planned]:
+    """The stages of a whole run with their expected sizes, for the estimate of the time left."""
+    tasks, heldout = len(recipe.task_ids), recipe.heldout
+    demos = recipe.base.demos_per_task * tasks
+    shards = max(1, demos // SHARD_EPISODES)
+    episodes = len(heldout.suites) * tasks * heldout.episodes_per_task
+    stages = [
+        Planned("demonstrate", "base demonstrate", demos),
+        *(Planned("dataset", f"base shard {k + 1} of {shards}", demos // shards) for k in range(shards)),
+        Planned("sft", "base train", recipe.base.steps),
+        Planned("evaluate", "held-out before", episodes),
+    ]
+    probe, fresh = recipe.probe.scenes, recipe.budget.environments_per_round - recipe.probe.scenes
+    for number in range(1, recipe.rounds + 1):
+        name = f"round {number} "
+        if recipe.arm != "sft":
+            trials = recipe.validation.pairs if recipe.arm == "coda" and number == 1 else 0
+            stages += [
+                Planned("gate", name + "probe scenes", probe),
+                Planned("probe", name + "probe", probe),
+                Planned("gate", name + "validation scenes", trials),
+                Planned("validate", name + "validate", 2 * trials),
+                Planned("gate", name + "scenes", fresh),
+                Planned("demonstrate", name + "demonstrate", fresh),
+                Planned("dataset", name + "shard", fresh + probe // 4),
+                Planned("ground", name + "ground", recipe.budget.layouts_per_round),
+                Planned("measure", name + "measure", probe // 2 + trials),
+            ]
+        stages.append(Planned("train", name + "train", recipe.training.steps))
+    stages.append(Planned("evaluate", "held-out after", episodes))
+    if recipe.rounds > 1:
+        both = min(heldout.frontier, recipe.rounds * probe // 2)
+        stages += [Planned("measure", f"held-out frontier {who}", both) for who in ("base", f"r{recipe.rounds:03d}")]
+    return [stage for stage in stages if stage.units]

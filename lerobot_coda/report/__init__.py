@@ -1,0 +1,43 @@
+"""The run as a page, tables and videos: `build_report(run)`; as a table in the terminal: `print_summary(summary)`."""
+
+from pathlib import Path
+
+from lerobot_coda.report.loader import load_run
+from lerobot_coda.report.summary import RunSummary
+from lerobot_coda.report.terminal import print_summary
+
+__all__ = ["RunSummary", "build_report", "load_run", "print_summary", "write_report"]
+
+
+def build_report(run: Path, videos: bool = True) -> Path:
+    """Writes RUN/report with index.html, CSV files and, if `videos`, two mp4; returns the page's path.
+
+    A run that is not finished gives the report of what it holds; RecordError if `run` is no run folder.
+    """
+    return write_report(load_run(Path(run)), Path(run) / "report", videos)
+
+
+def write_report(summary: RunSummary, folder: Path, videos: bool = True) -> Path:
+    """Renders a summary into `folder`. What could not be rendered is said on the page."""
+    from dataclasses import replace
+
+    from lerobot_coda.report.page import render_page
+    from lerobot_coda.report.tables import write_tables
+    from lerobot_coda.report.videos import VideoJob, write_videos
+    from libero_pro.record import write_atomically
+
+    write_tables(summary, folder)
+    clips: list[dict[str, str]] = []
+    if videos and summary.clip is not None:
+        clip = summary.clip
+        wanted = [(VideoJob(clip.before, folder / "before.mp4"), "before: the policy fails")]
+        if clip.after is not None:
+            result = "succeeds" if clip.success_after else "still fails"
+            wanted.append((VideoJob(clip.after, folder / "after.mp4"), f"after, same scene: the policy {result}"))
+        problems = write_videos([job for job, _ in wanted])
+        clips = [{"file": job.video.name, "caption": text} for job, text in wanted if job.video not in problems]
+        notes = tuple(f"{path.name} could not be rendered: {reason}" for path, reason in problems.items())
+        summary = replace(summary, missing=summary.missing + notes)
+    page = folder / "index.html"
+    write_atomically(page, render_page(summary, clips).encode())
+    return page

@@ -1,0 +1,106 @@
+"""Builds grounding sets: renders many static layouts in worker processes and labels what could be asked of each."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from lerobot_coda.grounding import GroundingSet
+from libero_pro.camera import project, projection
+from libero_pro.record import RecordError
+from libero_pro.scene import SceneSpec
+from libero_pro.suites import get_task
+from libero_pro.workers import Ask, run_in_workers
+
+SETTLE_STEPS = 3
+MOVED = 0.03  # metres: an object that moved further while settling was not where the layout said
+
+
+class _Camera:
+    """A task's simulator and renderer inside a worker."""
+
+    def __init__(self, size: int, profile: str, key: tuple[str, int]):
+        from libero_pro.render import Renderer
+        from libero_pro.simulator import Simulator
+
+        self.simulator = Simulator(get_task(*key))
+        self.renderer = Renderer(self.simulator.model, cameras=("agentview",), size=size, profile=profile)
+
+    def close(self) -> None:
+        self.renderer.close()
+
+
+def _photograph(camera: _Camera, scene: SceneSpec, ask: Ask) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray] | None:
+    """Image, object positions and projection of a settled layout; None when it did not stay where it was put."""
+    simulator = camera.simulator
+    simulator.reset(scene)
+    before = simulator.reader.object_pos().copy()
+    simulator.settle(SETTLE_STEPS)
+    after = simulator.reader.object_pos().copy()
+    if np.abs(after - before)[:, :2].max() > MOVED:
+        return None
+    image = camera.renderer.render(simulator.frame())["agentview"]
+    return image, dict(zip(simulator.object_names, after, strict=True)), projection(simulator.model, simulator.data)
+
+
+def build_grounding_set(
+    scenes: Sequence[SceneSpec],
+    out: Path,
+    *,
+    questions: Callable[[SceneSpec], list[tuple[str, str, str]]],
+    workers: int = 2,
+    size: int = 128,
+    profile: str = "fast",
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Renders the scenes and writes one grounding set to `out` (atomic); returns `out`.
+
+    `questions(scene)` lists (instruction, target, receptacle) for everything that could be asked in the scene; names
+    are those of its movable objects. Layouts that do not stay where they were put are left out. RecordError when fewer
+    than half of them do, or when rendering fails.
+    """
+    jobs = list(scenes)
+    rows: dict[int, tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]] = {}
+    make = partial(_Camera, size, profile)
+    outcomes = run_in_workers(
+        jobs, make_state=make, work=_photograph, workers=workers, key=lambda scene: (scene.suite, scene.task_id)
+    )
+    for done, outcome in enumerate(outcomes, 1):
+        if outcome.error is not None:
+            raise RecordError(f"cannot render the layout of scene {outcome.job.hash}: {outcome.error}")
+        if outcome.result is not None:
+            rows[outcome.index] = outcome.result
+        if progress:
+            progress(done, len(jobs))
+    if len(rows) * 2 < len(jobs):
+        raise RecordError(f"only {len(rows)} of {len(jobs)} layouts stayed where they were put; lower the difficulty")
+    label(jobs, rows, questions).save(out)
+    return out
+
+
+def label(
+    scenes: Sequence[SceneSpec],
+    rows: dict[int, tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]],
+    questions: Callable[[SceneSpec], list[tuple[str, str, str]]],
+) -> GroundingSet:
+    """The grounding set of rendered layouts (image, positions, projection by scene index)."""
+    texts: dict[str, int] = {}
+    asked = {i: questions(scenes[i]) for i in sorted(rows)}
+    width = max(len(found) for found in asked.values())
+    count = len(rows)
+    text = np.zeros((count, width), np.int32)
+    image_points = np.zeros((count, width, 2, 2), np.float32)
+    world_points = np.zeros((count, width, 2, 3), np.float32)
+    weight = np.zeros((count, width, 2), np.float32)
+    for row, (i, found) in enumerate(asked.items()):
+        _, positions, camera = rows[i]
+        for q, (instruction, target, receptacle) in enumerate(found):
+            world = np.stack([positions[target], positions[receptacle]])
+            text[row, q] = texts.setdefault(instruction, len(texts))
+            world_points[row, q], image_points[row, q] = world, project(camera, world)
+            weight[row, q] = 1.0
+    images = np.stack([rows[i][0] for i in asked])
+    return GroundingSet(images, text, image_points, world_points, weight, tuple(texts))
+
+

@@ -1,0 +1,1 @@
+"""LIBERO-Pro as a data engine."""

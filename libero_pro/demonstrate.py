@@ -1,0 +1,115 @@
+"""Demonstrations of many scenes by the scripted expert, in worker processes, resumable.
+
+for episode in demonstrate(scenes, workers=2, noise=0.03, out=folder):  # in completion order
+    ...
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from libero_pro.episode import Episode
+from libero_pro.record import RecordError
+from libero_pro.scene import SceneSpec
+from libero_pro.suites import get_task
+from libero_pro.workers import Ask, run_in_workers
+
+
+def demonstrate(
+    scenes: Sequence[SceneSpec],
+    *,
+    workers: int = 2,
+    noise: float = 0.0,
+    seed: int = 0,
+    out: Path | None = None,
+    max_steps: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    timeout_s: float = 300.0,
+) -> Iterator[Episode]:
+    """Yields one episode for each distinct scene, in completion order; stored ones come first.
+
+    workers   processes; 0 runs everything in this one
+    noise     probability per step that a disturbance begins (see `libero_pro.expert.solve`); what is drawn depends on
+              `seed` and the scene alone, so neither on `workers` nor on the order of `scenes`
+    out       folder that keeps each episode as `<scene hash>.npz`; a run that is started again loads what is there,
+              unless it was recorded under another noise, seed or step limit
+    progress  called with (done, total)
+
+    An episode the expert does not solve is a failure with the reason in `tags["expert"]`. A scene that cannot be run (a
+    goal without a skill, no free grasp, diverging physics, a worker lost twice) gives an episode with `invalid` set.
+    RecordError for a scene of an unknown task or a noise outside [0, 1].
+    """
+    if not 0.0 <= noise <= 1.0:
+        raise RecordError(f"noise is a probability in [0, 1], not {noise}")
+    for suite, task_id in sorted({(scene.suite, scene.task_id) for scene in scenes}):
+        get_task(suite, task_id)
+    conditions = {"noise": f"{noise:g}", "seed": str(seed), "max_steps": str(max_steps)}
+    distinct = list({scene.hash: scene for scene in scenes}.values())
+    done, missing = 0, []
+    for scene in distinct:
+        episode = None if out is None else _stored(Path(out), scene, conditions)
+        if episode is None:
+            missing.append(scene)
+            continue
+        done += 1
+        if progress is not None:
+            progress(done, len(distinct))
+        yield episode
+    outcomes = run_in_workers(
+        missing,
+        make_state=_build,
+        work=partial(_solve, noise=noise, seed=seed, max_steps=max_steps),
+        workers=workers,
+        key=lambda scene: (scene.suite, scene.task_id),
+        timeout_s=timeout_s,
+    )
+    for outcome in outcomes:
+        episode = outcome.result if outcome.result is not None else _unrun(outcome.job, outcome.error or "no result")
+        episode = replace(episode.tagged(**conditions), wall_s=round(outcome.wall_s, 3))
+        if out is not None:
+            episode.save(Path(out) / f"{episode.scene.hash}.npz")
+        done += 1
+        if progress is not None:
+            progress(done, len(distinct))
+        yield episode
+
+
+def _build(key: tuple[str, int]) -> Any:
+    from libero_pro.simulator import Simulator
+
+    return Simulator(get_task(*key))
+
+
+def _solve(sim: Any, scene: SceneSpec, ask: Ask, *, noise: float, seed: int, max_steps: int | None) -> Episode:
+    from libero_pro.expert import solve
+
+    rng = np.random.default_rng([seed, int(scene.hash, 16)])
+    return solve(sim, scene, noise=noise, rng=rng, max_steps=max_steps)
+
+
+def _stored(out: Path, scene: SceneSpec, conditions: dict[str, str]) -> Episode | None:
+    """A saved episode, unless it is missing, damaged, invalid or of other conditions: then the scene is run again."""
+    try:
+        episode = Episode.load(out / f"{scene.hash}.npz")
+    except RecordError:
+        return None
+    same = all(episode.tags.get(name) == value for name, value in conditions.items())
+    return episode if same and episode.invalid is None and episode.actor == "expert" else None
+
+
+def _unrun(scene: SceneSpec, reason: str) -> Episode:
+    """An episode without a single instant, for a scene that could not be run."""
+    return Episode(
+        scene=scene,
+        actor="expert",
+        success=False,
+        terminated=False,
+        truncated=False,
+        object_names=(),
+        invalid=reason,
+        **{field.name: np.zeros(0) for field in fields(Episode) if field.type is np.ndarray},
+    )

@@ -1,0 +1,145 @@
+"""Episode: one rollout as the truth that everything else is derived from."""
+
+import json
+from dataclasses import dataclass, field, fields, replace
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+
+from libero_pro.record import RecordError, write_atomically
+from libero_pro.scene import SceneSpec
+
+SCHEMA_VERSION = 1
+_ARRAYS = ("actions", "qpos", "frame_qpos", "site_rgba", "body_pos", "body_quat", "proprio", "object_pos", "object_quat", "eef_pos",
+           "held", "goal_holds", "executed", "camera")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Episode:
+    """T control steps (20 Hz) in one scene. Arrays carry T+1 instants: index 0 is the start, t+1 follows action t.
+
+    scene        where it happened
+    actor        who acted: "expert", "policy:<checkpoint id>"
+    success      the goal held after the last step;  `terminated` is the same event seen by a learner
+    terminated   the task ended (success, or a true failure terminal);  `truncated` the horizon cut it
+    invalid      infrastructure or physics error in one sentence, else None: such an episode is never a failure
+    object_names order of the object axis
+    actions      (T, 7) float32, executed OSC deltas in [-1, 1], gripper -1 open / +1 close
+    expert_actions  (T, 7) what the expert would have done where it acted under disturbance, else equal to actions
+    qpos         (T+1, nq) float64 MuJoCo positions after each step
+    frame_qpos   (T+1, nq) float64 positions whose rendering equals robosuite's image of that instant
+    site_rgba    (T+1, nsite, 4) float32, only where it changes over the episode, else (1, nsite, 4)
+    body_pos     (nbody, 3) float64 model positions (fixtures are drawn per reset and are not in qpos)
+    body_quat    (nbody, 4) float64 model orientations, likewise
+    proprio      (T+1, 8) float32 eef position (3), eef axis-angle (3), gripper joints (2)
+    object_pos   (T+1, n, 3) float64 world metres;  object_quat (T+1, n, 4) wxyz
+    eef_pos      (T+1, 3) float64 grip site, world metres
+    held         (T+1,) int16 index of the object touched by both finger pads, -1 for none
+    goal_holds   (T+1, n_goal) bool, each goal predicate by itself
+    executed     (number of chunks,) int16 control steps each action chunk really ran (sums to T)
+    camera       (3, 4) projection of the agentview camera, see libero_pro.camera
+    """
+
+    scene: SceneSpec
+    actor: str
+    success: bool
+    terminated: bool
+    truncated: bool
+    object_names: tuple[str, ...]
+    actions: np.ndarray
+    qpos: np.ndarray
+    frame_qpos: np.ndarray
+    site_rgba: np.ndarray
+    body_pos: np.ndarray
+    body_quat: np.ndarray
+    proprio: np.ndarray
+    object_pos: np.ndarray
+    object_quat: np.ndarray
+    eef_pos: np.ndarray
+    held: np.ndarray
+    goal_holds: np.ndarray
+    executed: np.ndarray
+    camera: np.ndarray
+    expert_actions: np.ndarray | None = None
+    invalid: str | None = None
+    wall_s: float = 0.0
+    tags: dict[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Number of control steps."""
+        return len(self.actions)
+
+    def save(self, path: Path) -> None:
+        """Writes one npz (no pickled objects) with a JSON header; atomic."""
+        header = {
+            "schema_version": SCHEMA_VERSION,
+            "scene": self.scene.model_dump(mode="json"),
+            **{
+                f.name: getattr(self, f.name)
+                for f in fields(self)
+                if f.name not in (*_ARRAYS, "scene", "expert_actions")
+            },
+        }
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        if self.expert_actions is not None:
+            arrays["expert_actions"] = self.expert_actions
+        buffer = BytesIO()
+        np.savez_compressed(buffer, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
+        write_atomically(path, buffer.getvalue())
+
+    @classmethod
+    def load(cls, path: Path) -> "Episode":
+        """Reads an episode; RecordError if the file is damaged or of another schema."""
+        try:
+            with np.load(path, allow_pickle=False) as data:
+                arrays = {name: data[name] for name in data.files if name != "header"}
+                header = json.loads(data["header"].tobytes())
+            version = header.pop("schema_version", None)
+            header["object_names"] = tuple(header["object_names"])
+            scene = header.pop("scene")
+        except Exception as error:  # damaged zip, deflate, npy and JSON data fail in a dozen ways; all mean the same
+            raise RecordError(f"{path} is not a readable episode ({error}); delete it and record it again") from None
+        if version != SCHEMA_VERSION:
+            raise RecordError(
+                f"{path} was written with episode schema {version}, not {SCHEMA_VERSION}; record it again"
+            )
+        try:
+            episode = cls(scene=SceneSpec.parse(scene), **header, **arrays)
+        except (TypeError, RecordError) as error:
+            raise RecordError(f"{path} is not an episode: {error}") from None
+        problem = episode.inconsistency()
+        if problem:
+            raise RecordError(f"{path} is not an episode: {problem}")
+        return episode
+
+    def inconsistency(self) -> str | None:
+        """Which array does not have the length that the number of actions implies, or None (invalid: may be empty)."""
+        if self.invalid is not None:
+            return None
+        steps, objects, goals = len(self.actions), len(self.object_names), len(self.scene.goal)
+        wanted: dict[str, tuple[int | None, ...]] = {
+            "actions": (steps, 7),
+            "qpos": (steps + 1, None),
+            "frame_qpos": (steps + 1, None),
+            "body_pos": (None, 3),
+            "proprio": (steps + 1, 8),
+            "object_pos": (steps + 1, objects, 3),
+            "object_quat": (steps + 1, objects, 4),
+            "eef_pos": (steps + 1, 3),
+            "held": (steps + 1,),
+            "goal_holds": (steps + 1, goals),
+        }
+        if self.expert_actions is not None:
+            wanted["expert_actions"] = (steps, 7)
+        for name, shape in wanted.items():
+            found = getattr(self, name).shape
+            if len(found) != len(shape) or any(w not in (None, f) for w, f in zip(shape, found, strict=True)):
+                return f"{name} has shape {found}, expected {tuple('any' if w is None else w for w in shape)}"
+        if len(self.site_rgba) not in (1, steps + 1):
+            return f"site_rgba has {len(self.site_rgba)} instants, expected 1 or {steps + 1}"
+        return None
+
+    def tagged(self, **tags: str) -> "Episode":
+        """The same episode with more tags (program, round, purpose)."""
+        return replace(self, tags={**self.tags, **tags})

@@ -1,0 +1,144 @@
+"""What the expert knows of a live simulator: where things are, what they are made of, what the fingers touch."""
+
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from libero_pro.expert.geometry import Boxes
+from libero_pro.record import RecordError
+
+_BOX = int(mujoco.mjtGeom.mjGEOM_BOX)
+# Wrist of the upright hand, from its grip point; and the length of the arm, less what stopping takes (of 0.719 m).
+_WRIST_BEHIND, _WRIST_ABOVE, _ARM = 0.0775, 0.207, 0.705
+_ROBOT_ROOTS = ("robot0_base", "mount0_base")
+
+
+class World:
+    """A read-only view of a MuJoCo model and its data; every property is of this instant.
+
+    Movable objects and fixtures are called by their BDDL instance name, regions by their site name.
+    """
+
+    def __init__(self, model: Any, data: Any):
+        self._model, self._data = model, data
+        names = [model.body(i).name for i in range(model.nbody)]
+        roots = model.body_rootid[model.geom_bodyid]
+        solid = (model.geom_type == _BOX) & ((model.geom_contype | model.geom_conaffinity) != 0)
+        root_of = {name.removesuffix("_main"): i for i, name in enumerate(names) if name.endswith("_main")}
+        self._bodies = {name: i for name, i in root_of.items() if model.body_rootid[i] == i}
+        self._geoms = {name: np.flatnonzero(solid & (roots == i)) for name, i in self._bodies.items()}
+        robot = [i for i, name in enumerate(names) if name in _ROBOT_ROOTS]
+        owned = [*robot, *self._bodies.values()]
+        self._arena_geoms = np.flatnonzero(solid & ~np.isin(roots, owned))
+        self._arena = self._boxes(self._arena_geoms)  # tables and walls never move
+        self.movable = tuple(
+            name
+            for name, i in self._bodies.items()
+            if model.body_jntnum[i] and model.jnt_type[model.body_jntadr[i]] == mujoco.mjtJoint.mjJNT_FREE
+        )
+        self._shoulder = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, "robot0_link2")
+        self._grip = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, "gripper0_grip_site")
+        # A pad and the finger behind it: a slanted object may rest on the finger alone.
+        self._sides = tuple(
+            np.array(
+                [model.geom(f"gripper0_finger{i}_pad_collision").id, model.geom(f"gripper0_finger{i}_collision").id]
+            )
+            for i in (1, 2)
+        )
+        self._fingers = [int(model.joint(f"gripper0_finger_joint{i}").qposadr[0]) for i in (1, 2)]
+        self._name_of_geom = np.full(model.ngeom, "", dtype=object)
+        for name, body in self._bodies.items():
+            self._name_of_geom[roots == body] = name
+
+    def body(self, name: str) -> int:
+        """Body number of an object or fixture; RecordError if the scene has none of that name."""
+        if name not in self._bodies:
+            raise RecordError(f"'{name}' is not in the scene; it has {sorted(self._bodies)}")
+        return self._bodies[name]
+
+    def position(self, name: str) -> np.ndarray:
+        """Body origin (3,), world meters."""
+        return self._data.xpos[self.body(name)].copy()
+
+    def rotation(self, name: str) -> np.ndarray:
+        """Body axes as columns (3, 3)."""
+        return self._data.xmat[self.body(name)].reshape(3, 3).copy()
+
+    def speed(self, name: str) -> float:
+        """Largest of the linear (m/s) and a tenth of the angular (rad/s) velocity components of a movable object."""
+        start = self._model.jnt_dofadr[self._model.body_jntadr[self.body(name)]]
+        velocity = np.abs(self._data.qvel[start : start + 6])
+        return float(max(velocity[:3].max(), 0.1 * velocity[3:].max()))
+
+    def site(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Position (3,) and world-aligned half sizes (3,) of a region, as its In predicate reads them, or None."""
+        i = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_SITE, name)
+        if i < 0:
+            return None
+        half = np.abs(self._data.site_xmat[i].reshape(3, 3) @ self._model.site_size[i])
+        return self._data.site_xpos[i].copy(), half
+
+    def boxes(self, name: str) -> Boxes:
+        """Collision boxes of an object or fixture."""
+        self.body(name)
+        return self._boxes(self._geoms[name])
+
+    def others(self, *names: str) -> Boxes:
+        """Collision boxes of everything but the robot and the named objects."""
+        rest = [geoms for name, geoms in self._geoms.items() if name not in names]
+        return Boxes.joined([self._boxes(np.concatenate(rest)) if rest else Boxes.none(), self._arena])
+
+    def names(self) -> tuple[str, ...]:
+        """Every object and fixture."""
+        return tuple(self._bodies)
+
+    @property
+    def grip(self) -> np.ndarray:
+        """Position (3,) of the grip site between the fingertips."""
+        return self._data.site_xpos[self._grip].copy()
+
+    @property
+    def hand(self) -> np.ndarray:
+        """Axes (3, 3) of the grip site: closing direction, across it, and out of the hand."""
+        return self._data.site_xmat[self._grip].reshape(3, 3).copy()
+
+    def stretch(self, point: np.ndarray) -> float:
+        """How far the arm is stretched with the upright hand at a grip point (3,); above 1 it does not get there.
+
+        The elbow must not pass the straight arm: from there it cannot bend back.
+        """
+        shoulder = self._data.xpos[self._shoulder]
+        away = point[:2] - shoulder[:2]
+        wrist = np.array([*(point[:2] - _WRIST_BEHIND * away / np.linalg.norm(away)), point[2] + _WRIST_ABOVE])
+        return float(np.linalg.norm(wrist - shoulder) / _ARM)
+
+    def outward(self, direction: np.ndarray) -> bool:
+        """The direction leads away from the shoulder, in the plane."""
+        return bool((self.grip - self._data.xpos[self._shoulder])[:2] @ direction[:2] > 0)
+
+    @property
+    def width(self) -> float:
+        """Opening between the finger pads, meters."""
+        return float(abs(self._data.qpos[self._fingers[0]]) + abs(self._data.qpos[self._fingers[1]]))
+
+    def touching(self) -> tuple[set[str], set[str]]:
+        """Names of the objects and fixtures that each finger touches."""
+        pairs = self._data.contact.geom
+        found: tuple[set[str], set[str]] = (set(), set())
+        for side, finger in zip(found, self._sides, strict=True):
+            hits = pairs[np.isin(pairs, finger).any(axis=1)]
+            side.update(str(name) for name in self._name_of_geom[hits].ravel() if name)
+        return found
+
+    def holds(self, name: str) -> bool:
+        """Both fingers touch the object."""
+        left, right = self.touching()
+        return name in left and name in right
+
+    def _boxes(self, geoms: np.ndarray) -> Boxes:
+        return Boxes(
+            self._data.geom_xpos[geoms].copy(),
+            self._data.geom_xmat[geoms].reshape(-1, 3, 3).copy(),
+            self._model.geom_size[geoms].copy(),
+        )

@@ -1,0 +1,109 @@
+"""Images of stored episodes, rendered afterwards in worker processes. Imported by workers, so without LeRobot."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from libero_pro.episode import Episode
+from libero_pro.record import RecordError
+from libero_pro.render import Profile
+from libero_pro.scene import SceneSpec
+from libero_pro.suites import get_task
+from libero_pro.workers import Ask, run_in_workers
+
+
+def rendered_steps(steps: int, render_every: int) -> np.ndarray:
+    """Instants of an episode of `steps` control steps that get an image of their own: 0, r, 2r, ... and the last."""
+    return np.unique([*range(0, steps, render_every), steps])
+
+
+def render_episodes(
+    episodes: Sequence[Episode],
+    spool: Path,
+    *,
+    cameras: tuple[str, ...] = ("agentview", "wrist"),
+    render_every: int = 1,
+    profile: Profile = "fast",
+    size: int = 128,
+    workers: int = 2,
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yields the images of each episode in order, camera -> (n, H, W, 3) uint8 of its n `rendered_steps`.
+
+    Episodes of one task should stand together: each task is compiled once by a worker. Workers pass images through
+    files in the folder `spool`, because some finish early. RecordError names the scene that cannot be rendered.
+    """
+    jobs = []
+    for number, episode in enumerate(episodes):
+        times = rendered_steps(len(episode), render_every)
+        site_rgba = episode.site_rgba if len(episode.site_rgba) == 1 else episode.site_rgba[times]
+        jobs.append(
+            _RenderJob(
+                episode.scene,
+                str(spool / f"{number}.npy"),
+                episode.frame_qpos[times],
+                episode.body_pos,
+                site_rgba,
+            )
+        )
+    ready: set[int] = set()
+    position = 0
+    outcomes = run_in_workers(
+        jobs,
+        make_state=partial(_Studio, cameras, profile, size),
+        work=_draw,
+        workers=workers,
+        key=lambda job: (job.scene.suite, job.scene.task_id),
+    )
+    for outcome in outcomes:
+        if outcome.error is not None:
+            scene = episodes[outcome.index].scene
+            raise RecordError(f"could not render scene {scene.hash} ({scene.suite} {scene.task_id}): {outcome.error}")
+        ready.add(outcome.index)
+        while position in ready:
+            path = Path(jobs[position].path)
+            stacks = np.load(path, allow_pickle=False)
+            path.unlink()
+            yield dict(zip(cameras, stacks, strict=True))
+            position += 1
+
+
+@dataclass(frozen=True)
+class _RenderJob:
+    """Instants of one episode to draw: `qpos` (n, nq), `site_rgba` (n or 1, nsite, 4); `path` receives the images."""
+
+    scene: SceneSpec
+    path: str
+    qpos: np.ndarray
+    body_pos: np.ndarray
+    site_rgba: np.ndarray
+
+
+class _Studio:
+    """One task's renderer inside a worker."""
+
+    def __init__(self, cameras: tuple[str, ...], profile: Profile, size: int, key: tuple[str, int]):
+        from libero_pro.render import Renderer
+        from libero_pro.simulator import Simulator
+
+        self.cameras = cameras
+        self.sim = Simulator(get_task(*key))
+        self.renderer = Renderer(self.sim.model, cameras=cameras, size=size, profile=profile)
+
+    def close(self) -> None:
+        self.renderer.close()
+
+
+def _draw(studio: _Studio, job: _RenderJob, ask: Ask) -> None:
+    """Writes (cameras, n, H, W, 3) uint8 to the job's path."""
+    studio.sim.reset(job.scene)  # fixtures may be drawn turned, which an episode does not store
+    start = studio.sim.frame()
+    stacks: list[list[np.ndarray]] = [[] for _ in studio.cameras]
+    for index, qpos in enumerate(job.qpos):
+        site_rgba = job.site_rgba[min(index, len(job.site_rgba) - 1)]
+        images = studio.renderer.render(replace(start, qpos=qpos, body_pos=job.body_pos, site_rgba=site_rgba))
+        for stack, camera in zip(stacks, studio.cameras, strict=True):
+            stack.append(images[camera])
+    np.save(job.path, np.array(stacks, np.uint8), allow_pickle=False)

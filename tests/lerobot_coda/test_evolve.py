@@ -1,0 +1,228 @@
+"""The loop in a world without physics: what it decides, what it meters, and that a kill anywhere changes nothing."""
+
+import io
+import json
+import random
+from pathlib import Path
+
+import pytest
+import yaml
+from fakeworld import FakeEngine, Killed, numbers, write_recipes
+from rich.console import Console
+
+from lerobot_coda import memory as m
+from lerobot_coda.console import Display, Planned
+from lerobot_coda.evolve import evolve
+from lerobot_coda.memory import Memory
+from libero_pro.record import RecordError
+
+
+def quiet() -> Display:
+    return Display(Console(file=io.StringIO()))
+
+
+def run(folder: Path, engine: FakeEngine, **changes) -> dict:
+    folder.mkdir(exist_ok=True)
+    return evolve(write_recipes(folder, **changes), folder / "run", engine=engine, display=quiet())
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    engine = FakeEngine()
+    return run(folder, engine), folder / "run", engine
+
+
+def test_a_policy_that_fails_is_diagnosed_validated_trained_and_measurably_better(undisturbed):
+    summary, folder, _ = undisturbed
+    first = summary["rounds"][0]
+    assert first["clusters"][0]["mode"] == "localization" and first["clusters"][0]["verdict"] == "validated"
+    verdict = first["programs"][0]["verdict"]
+    assert (verdict["program_same"], verdict["control_same"], verdict["pairs"]) == (8, 0, 8)
+    frontier = summary["frontier"]
+    assert frontier["before"]["successes"] == 0 and frontier["after"]["rate"] > 0.5
+    assert frontier["p_value"] < 0.001 and frontier["only_before"] == 0
+    assert summary["finished"] and summary["leaked"] == 0
+    assert summary["heldout"]["before"]["libero_object_swap"]["rate"] == 0.0
+    assert summary["heldout"]["after"]["libero_object_swap"]["rate"] == 1.0
+    assert json.loads((folder / "summary.json").read_text()) == json.loads(json.dumps(summary))
+
+
+def test_budget_is_metered_by_purpose_and_kept(undisturbed):
+    summary, _, _ = undisturbed
+    for report in summary["rounds"]:
+        usage = report["usage"]
+        assert usage["environments"] <= 24
+        assert usage["environments"] == report["accepted"] - usage["validation_environments"] + report["rejected"].get(
+            "expert", 0
+        )
+        assert usage["layouts"] <= 10 and usage["steps"]["probe"] == 12 * 90
+    assert summary["rounds"][0]["usage"]["validation_environments"] == 8
+    assert summary["rounds"][0]["usage"]["steps"]["validation"] == 2 * 8 * 90
+    assert summary["rejected"]["settles"] > 0
+    assert summary["usage"]["environments"] == sum(r["usage"]["environments"] for r in summary["rounds"])
+    assert set(summary["usage"]["steps"]) == {"base", "probe", "expert", "validation", "evaluation"}
+
+
+def test_each_round_leaves_the_train_recipe_and_dataset_it_used(undisturbed):
+    summary, folder, engine = undisturbed
+    for number in (1, 2):
+        config = yaml.safe_load((folder / f"rounds/00{number}/train.yaml").read_text())
+        assert Path(config["dataset"]["root"]) == folder / f"rounds/00{number}/dataset"
+        assert config["policy"]["path"].endswith("pretrained_model") and "type" not in config["policy"]
+        assert config["policy"]["grounding_path"] == str(folder / f"rounds/00{number}/grounding.safetensors")
+        assert config["steps"] == 7 and config["policy"]["scheduler_decay_steps"] == 7
+    assert engine.configs[0]["policy"]["type"] == "coda"
+    assert "base/train" in engine.configs[1]["policy"]["path"] and "rounds/001" in engine.configs[2]["policy"]["path"]
+    assert "rounds/001/grounding" in (folder / "rounds/002/grounding.safetensors").read_text()
+    assert len(summary["rounds"]) == 2
+
+
+def test_nothing_measured_on_was_trained_on(undisturbed):
+    summary, folder, _ = undisturbed
+    trained = set()
+    for number in (1, 2):
+        trained |= set((folder / f"rounds/00{number}/shard/shard").read_text().split())
+    measured = {pair["scene"] for report in summary["rounds"] for pair in report["frontier"]["pairs"]}
+    assert measured and not measured & trained
+
+
+def test_base_demonstrations_are_no_released_starts(undisturbed):
+    _, folder, _ = undisturbed
+    store = Memory(folder / "memory.sqlite")
+    bodies = [row["body"] for row in store.rows(m.Scene)]
+    assert len(bodies) > 30 and all(body["init_state_id"] is None for body in bodies)
+    store.close()
+
+
+def test_memory_links_a_scene_to_what_it_led_to(undisturbed):
+    summary, folder, _ = undisturbed
+    store = Memory(folder / "memory.sqlite")
+    pair = summary["rounds"][0]["frontier"]["pairs"][0]
+    lineage = store.lineage(pair["scene"])
+    assert lineage["made_by"][0]["name"] == pair["program"]
+    assert {d["mode"] for d in lineage["diagnoses"]} == {"localization"}
+    assert lineage["led_to"][0]["name"] == "localization-1"
+    assert lineage["verdicts"][0]["outcome"] == "validated" and lineage["decisions"]
+    assert store.count(m.RoundRow) == 2
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_anywhere_it_goes_on_to_the_same_numbers(undisturbed, tmp_path, seed):
+    expected, _, whole = undisturbed
+    draw = random.Random(seed)
+    for _ in range(40):
+        engine = FakeEngine(kill_at=draw.randint(1, max(2, len(whole.log) // 2)))
+        try:
+            summary = run(tmp_path, engine)
+            break
+        except Killed:
+            continue
+    else:
+        pytest.fail("40 kills, and the run never came to its end")
+    assert numbers(summary) == numbers(expected)
+
+
+def test_a_finished_run_does_nothing_again(undisturbed):
+    expected, folder, _ = undisturbed
+    engine = FakeEngine()
+    assert numbers(evolve(folder.parent / "tiny.yaml", folder, engine=engine, display=quiet())) == numbers(expected)
+    assert engine.log == []
+
+
+def test_a_program_that_does_not_recreate_the_failure_trains_nothing(tmp_path):
+    class FailsEverywhere(FakeEngine):
+        def rollout(self, checkpoint, scenes, out, tick):
+            return super().rollout(checkpoint, [s if s.objects else s.model_copy(update={}) for s in scenes], out, tick)
+
+        def _keep(self, episode, out):
+            from synthetic import lost
+
+            failed = episode if episode.actor == "expert" else lost(episode.scene, episode.actor)
+            return super()._keep(failed, out)
+
+    summary = run(tmp_path, FailsEverywhere(), rounds=1)
+    report = summary["rounds"][0]
+    assert report["clusters"][0]["verdict"] == "refuted"
+    assert report["checkpoint_after"] == "base" and report["frontier"]["n"] == 0
+    assert summary["diagnoses"]["refuted"] == report["clusters"][0]["size"]
+
+
+def test_programs_that_teach_nothing_are_retired(tmp_path):
+    summary = run(tmp_path, FakeEngine(learns=False), rounds=3)
+    actions = [p["decision"]["action"] for r in summary["rounds"] for p in r["programs"] if p["decision"]]
+    assert "retire" in actions or actions.count("refine") >= 2
+    assert summary["frontier"]["p_value"] == 1.0
+
+
+def test_the_run_stops_at_its_budget(tmp_path):
+    summary = run(tmp_path, FakeEngine(), budget={"environments": 26})
+    assert len(summary["rounds"]) == 1 and "environments are used" in summary["stopped"]
+    assert summary["finished"]
+
+
+@pytest.mark.parametrize("arm", ["uniform", "sft"])
+def test_arms(tmp_path, arm):
+    summary = run(tmp_path, FakeEngine(), arm=arm, rounds=1)
+    report = summary["rounds"][0]
+    assert report["checkpoint_after"] == "r001"
+    assert summary["clusters"]["validated"] == 0
+    if arm == "sft":
+        assert report["usage"]["environments"] == 0 and report["usage"]["layouts"] == 0
+    else:
+        assert {p["mode"] for p in report["programs"]} == {"exploration"}
+        assert report["usage"]["environments"] == 24
+
+
+def test_another_recipe_in_the_same_folder_is_refused_before_work(undisturbed):
+    _, folder, _ = undisturbed
+    other = write_recipes(folder.parent, seed=1)
+    engine = FakeEngine()
+    with pytest.raises(RecordError, match="holds a run of another recipe"):
+        evolve(other, folder, engine=engine, display=quiet())
+    write_recipes(folder.parent)
+    assert engine.log == []
+
+
+def test_a_folder_of_something_else_and_a_second_process_are_refused(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("x")
+    with pytest.raises(RecordError, match="files of something else"):
+        run(tmp_path, FakeEngine())
+    (tmp_path / "run" / "thesis.tex").unlink()
+
+    class Nosy(FakeEngine):
+        def demonstrate(self, scenes, out, noise, tick):
+            with pytest.raises(RecordError, match="another process"):
+                run(tmp_path, FakeEngine())
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(tmp_path, Nosy())
+
+
+def test_a_damaged_step_is_done_again(tmp_path):
+    expected = run(tmp_path, FakeEngine(), rounds=1)
+    (tmp_path / "run/rounds/001/steps/probe.json").write_text('{"key": ')
+    engine = FakeEngine()
+    assert numbers(run(tmp_path, engine, rounds=1)) == numbers(expected)
+    assert engine.log == ["rollout"]
+
+
+def test_time_left_falls_as_work_is_done():
+    now = [0.0]
+    out = io.StringIO()
+    display = Display(Console(file=out), clock=lambda: now[0])
+    display.plan([Planned("train", "a", 100), Planned("train", "b", 300)])
+    assert display.left_s() == pytest.approx(400 * 0.12)
+    with display.stage("train", "a", 100) as tick:
+        for done in range(1, 101):
+            now[0] += 1.0
+            tick(done)
+    assert display.left_s() == pytest.approx(300 * 1.0, rel=0.05)
+    lines = out.getvalue().splitlines()
+    assert lines[0].startswith("a: 100 to do") and any("a: 50/100" in line for line in lines)
+    assert "left" in lines[-1]
+    display.skip("b")
+    assert display.left_s() == 0.0

@@ -1,0 +1,85 @@
+"""Statistics against values worked out by hand, and the laws of allocation and decision."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lerobot_coda.budget import Limits, Usage
+from lerobot_coda.progress import allocate, decide, learnability, mcnemar, measure, rate
+
+
+def test_wilson_interval():
+    found = rate(7, 10)
+    assert (found.low, found.high) == (pytest.approx(0.3968, abs=1e-3), pytest.approx(0.8922, abs=1e-3))
+    assert (rate(0, 0).low, rate(0, 0).high) == (0.0, 1.0)
+
+
+def test_mcnemar_counts_only_discordant_pairs():
+    before = [True] * 5 + [False] * 8 + [True]
+    after = [True] * 5 + [True] * 8 + [False]
+    test = mcnemar(before, after)
+    assert (test.only_before, test.only_after) == (1, 8)
+    assert test.p_value == pytest.approx(10 / 512)
+    assert test.p_two_sided == pytest.approx(20 / 512)
+    assert mcnemar(after, before).p_value == pytest.approx(511 / 512)
+    with pytest.raises(ValueError, match="not pairs"):
+        mcnemar([True], [])
+
+
+def test_measurement_has_beta_posteriors_and_an_interval_that_holds_the_progress():
+    found = measure("p", 1, [False] * 10, [True] * 7 + [False] * 3)
+    assert (found.posterior_before, found.posterior_after) == ((1, 11), (8, 4))
+    assert found.progress == pytest.approx(8 / 12 - 1 / 12)
+    assert found.progress_low < found.progress < found.progress_high and found.progress_low > 0.2
+    assert found == measure("p", 1, [False] * 10, [True] * 7 + [False] * 3)
+
+
+def test_learnability_is_largest_for_what_is_sometimes_solved():
+    assert learnability((11, 11)) > learnability((21, 1)) and learnability((11, 11)) > learnability((1, 21))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 500),
+    st.dictionaries(st.text(min_size=1, max_size=3),
+                    st.tuples(st.floats(-1, 1), st.tuples(st.integers(1, 30), st.integers(1, 30))), max_size=6),
+)  # fmt: skip
+def test_allocation_spends_exactly_the_budget_and_no_less_than_the_uniform_share(budget, scores):
+    shares = allocate(budget, scores, uniform_share=0.3)
+    assert sum(shares.values()) == (budget if scores else 0)
+    assert all(count >= int(0.3 * budget / len(scores)) for count in shares.values())
+
+
+def test_allocation_prefers_progress_and_learnability():
+    shares = allocate(100, {"learning": (0.4, (8, 8)), "solved": (0.0, (15, 1))})
+    assert shares["learning"] > 70
+    assert allocate(10, {"a": (0.0, (2, 2)), "b": (0.0, (2, 2))}) == {"a": 5, "b": 5}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stalled", "action"),
+    [
+        (2, 19, 0, "promote"),
+        (2, 11, 0, "keep"),
+        (10, 11, 0, "keep"),
+        (10, 11, 1, "retire"),
+        (0, 0, 0, "refine"),
+        (18, 4, 0, "refine"),
+    ],
+)
+def test_decisions(before, after, stalled, action):
+    outcomes = [[i < k for i in range(20)] for k in (before, after)]
+    decision = decide(measure("p", 1, *outcomes), rounds_without_progress=stalled)
+    assert decision.action == action
+    assert f"{before}/20 before, {after}/20 after" in decision.reason
+
+
+def test_usage_adds_up_and_limits_hold():
+    one = Usage(environments=10, steps={"probe": 5}, seconds={"train": 3600.0})
+    total = one + Usage(environments=5, layouts=7, steps={"probe": 1, "expert": 2})
+    assert (total.environments, total.layouts, total.steps) == (15, 7, {"probe": 6, "expert": 2})
+    limits = Limits(environments=20, environments_per_round=10, hours=2)
+    assert limits.environments_left(total) == 5
+    assert limits.spent(total, minimum=5, hours=1.9) is None
+    assert "15 of 20 environments" in limits.spent(total, minimum=6, hours=1.9)
+    assert "2.00 of 2 hours" in limits.spent(total, minimum=5, hours=2.0)

@@ -1,0 +1,76 @@
+"""Recipes: the shipped ones are valid, and each mistake gets one sentence with the way out."""
+
+import pytest
+import yaml
+from fakeworld import RECIPE, TRAIN, write_recipes
+
+from lerobot_coda.recipe import load_demos, load_evolve
+from libero_pro.record import RecordError
+
+
+def test_shipped_recipes_are_valid(repository):
+    for name in ("quickstart", "libero_object"):
+        recipe = load_evolve(repository / "recipes" / f"{name}.yaml")
+        assert recipe.name == name and set(recipe.heldout.suites) == {
+            "libero_object", "libero_object_swap", "libero_object_task",
+        }  # fmt: skip
+    for name in ("sft_libero_object", "coda_libero_object"):
+        demos, train = load_demos(repository / "recipes" / f"{name}.yaml")
+        assert demos.suite == "libero_object"
+        assert demos.layouts > 0 or not train["policy"].get("grounding_path")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prob": {"scenes": 4}}, "unknown key 'prob'; did you mean 'probe'?"),
+        ({"probe": {"scenes": 12, "scenez": 3}}, "unknown key 'probe.scenez'; did you mean 'scenes'?"),
+        ({"budget": {"zzz": 3}}, "unknown key 'budget.zzz'; the keys there are environments, environments_per_round"),
+        ({"suite": "libero_objekt"}, "nearest is 'libero_object'"),
+        ({"suite": "libero_object_swap"}, "only base suites can, LIBERO-Pro suites are held out"),
+        ({"heldout": {"suites": ["libero_object_swop"]}}, "did you mean 'libero_object_swap'"),
+        ({"task_ids": [3, 12]}, "tasks 0 to 9, not 12"),
+        ({"rounds": "many"}, "field 'rounds'"),
+        ({"arm": "codaa"}, "field 'arm'"),
+        ({"validation": {"alpha": 0.9}}, "field 'validation.alpha'"),
+        ({"budget": {"environments_per_round": 12}}, "leaves nothing to demonstrate"),
+        ({"name": "Not A Name"}, "field 'name'"),
+        ({"base": {"train": "nowhere.yaml"}}, "field 'base.train' names nowhere.yaml"),
+        ({"seed": float("nan")}, "field 'seed'"),
+    ],
+)
+def test_a_mistake_is_named_with_the_way_out(tmp_path, changes, message):
+    path = write_recipes(tmp_path, **changes)
+    with pytest.raises(RecordError) as error:
+        load_evolve(path)
+    text = str(error.value)
+    assert message in text and str(path) in text and "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("- a\n- b", "must be a mapping"), ("a: [", "is not YAML"), ("", "must be a mapping"), (None, "cannot be read")],
+)
+def test_what_is_no_recipe_is_refused(tmp_path, text, message):
+    path = tmp_path / "r.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(RecordError, match=message):
+        load_evolve(path)
+
+
+def test_a_key_that_is_missing_is_named(tmp_path):
+    path = write_recipes(tmp_path)
+    path.write_text(yaml.safe_dump({k: v for k, v in RECIPE.items() if k != "rounds"}))
+    with pytest.raises(RecordError, match="field 'rounds': Field required"):
+        load_evolve(path)
+
+
+def test_a_train_recipe_without_a_demonstration_recipe_says_where_it_belongs(tmp_path):
+    path = tmp_path / "train.yaml"
+    path.write_text(yaml.safe_dump(TRAIN))
+    with pytest.raises(RecordError, match=r"demos/y\.yaml says nothing of how to build it"):
+        load_demos(path)
+    path.write_text(yaml.safe_dump(TRAIN | {"dataset": {"repo_id": "x/y"}}))
+    with pytest.raises(RecordError, match=r"'dataset.repo_id' and 'dataset.root'"):
+        load_demos(path)
