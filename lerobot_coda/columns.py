@@ -2,18 +2,22 @@
 
 import numpy as np
 
+from lerobot_coda.potential import StagedPotential
 from libero_pro.camera import project
 from libero_pro.episode import Episode
+from libero_pro.footage import shown_steps
 from libero_pro.goals import roles
-from lerobot_coda.potential import StagedPotential
 
 POINTS, POTENTIAL, EXPERT = "observation.coda_points", "observation.coda_potential", "observation.coda_expert"
 
 
-def coda_columns(episode: Episode, potential: StagedPotential | None = None) -> dict[str, np.ndarray]:
-    """Label columns of an episode, each (T+1, d) float32.
+def coda_columns(
+    episode: Episode, potential: StagedPotential | None = None, *, render_every: int = 1
+) -> dict[str, np.ndarray]:
+    """Label columns of an episode whose images are rendered every `render_every` steps, each (T+1, d) float32.
 
-    points     (10,) for target and receptacle: u, v in [0, 1] of the agentview image, then x, y, z in metres
+    points     (10,) for target and receptacle: u, v in [0, 1] of the agentview image, then x, y, z in metres, at the
+               instant that the image shows
     potential  (1,) Phi of `potential`, or of the goal's canonical plan
     expert     (1,) 1 where the action column is an expert's
     Raises RecordError for a goal without a movable target and receptacle.
@@ -25,6 +29,7 @@ def coda_columns(episode: Episode, potential: StagedPotential | None = None) -> 
     points = []
     for name in (role.target, role.receptacle):
         world = episode.object_pos[:, episode.object_names.index(name)]
+        world = world[shown_steps(len(episode), render_every)]
         points.append(np.concatenate([project(episode.camera, world), world], axis=-1))
     expert = episode.actor == "expert" or episode.expert_actions is not None
     return {
@@ -32,4 +37,3 @@ def coda_columns(episode: Episode, potential: StagedPotential | None = None) -> 
         POTENTIAL: plan.evaluate(episode)[:, None].astype(np.float32),
         EXPERT: np.full((len(episode) + 1, 1), expert, np.float32),
     }
-

@@ -26,7 +26,7 @@ class CodaConfig(PreTrainedConfig):
     n_action_steps: int = 8
     normalization_mapping: dict[str, NormalizationMode] = field(
         default_factory=lambda: {
-            # The model scales its inputs by fixed constants, so a checkpoint does not depend on one dataset's statistics.
+            # Inputs are scaled by fixed constants in the model: a checkpoint does not depend on a dataset's statistics.
             "VISUAL": NormalizationMode.IDENTITY,
             "STATE": NormalizationMode.IDENTITY,
             "ACTION": NormalizationMode.IDENTITY,

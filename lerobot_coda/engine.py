@@ -134,7 +134,7 @@ class LiberoEngine:
             episodes,
             root,
             repo_id=f"{self.repo_id}-{root.parent.name}-{root.name}",
-            columns=partial(_columns, emphasis=emphasis),
+            columns=partial(_columns, emphasis=emphasis, render_every=self.render.every),
             cameras=("agentview",),
             render_every=self.render.every,
             profile=self.render.profile,
@@ -219,13 +219,13 @@ def _questions(suite: str, task_id: int, by_filename: bool) -> tuple[tuple[str, 
     return tuple(asked.values())
 
 
-def _columns(episode: Episode, emphasis: Any) -> dict[str, np.ndarray]:
+def _columns(episode: Episode, emphasis: Any, render_every: int) -> dict[str, np.ndarray]:
     """Label columns, with the potential of the episode's own goal."""
     from lerobot_coda.columns import coda_columns
     from lerobot_coda.potential import StagedPotential
 
     plan = StagedPotential.from_goal(episode.scene.goal, episode.object_names, emphasis=emphasis)
-    return coda_columns(episode, plan)
+    return coda_columns(episode, plan, render_every=render_every)
 
 
 def _policy(checkpoint: Path) -> Any:

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from lerobot_coda.backbones.grounded import GroundedBackbone, Grounding, grounding_loss, mlp
 from lerobot_coda.backbones.language import embed
 from lerobot_coda.backbones.vision import COARSE_CHANNELS, FINE_CHANNELS, feature_maps
+from lerobot_coda.columns import POINTS, POTENTIAL
 from lerobot_coda.configuration_coda import CodaConfig
 from lerobot_coda.grounding import GroundingSet
 from lerobot_coda.value import advantage_weights, chunk_return, chunk_target, expectation, support, two_hot
 
-POINTS, POTENTIAL, EXPERT = "observation.coda_points", "observation.coda_potential", "observation.coda_expert"
+FRAME_AGE = "observation.coda_frame_age"
 METRES = 10.0  # the world-point loss counts decimetres
 
 
@@ -25,7 +26,7 @@ class CodaPolicy(PreTrainedPolicy):
     """Grounds the instruction, acts in chunks, and values them.
 
     Labels it learns from, where a dataset has them: `observation.coda_points` (10,): u, v, x, y, z of target and
-    receptacle; `observation.coda_potential` (1,): Phi; `observation.coda_expert` (1,): 1 where the action is an expert's.
+    receptacle; `observation.coda_potential` (1,): Phi; see `lerobot_coda.columns`.
     """
 
     config_class = CodaConfig
@@ -62,7 +63,8 @@ class CodaPolicy(PreTrainedPolicy):
     def predict_action_chunk(self, batch: dict[str, Any], **kwargs: Any) -> Tensor:
         """Action chunk (B, chunk_size, 7) for one observation a row; the gripper is -1 or 1."""
         self.eval()
-        grounding, features = self._observe(batch[self.config.camera], batch["observation.state"], batch["task"])
+        fine, coarse = feature_maps(batch[self.config.camera], self.config.image_size)
+        _, features = self._understand(fine, coarse, batch["observation.state"], batch["task"])
         action = self.backbone.act(features)
         gripper = torch.where(action[..., 6:] > 0, 1.0, -1.0)
         return torch.cat([action[..., :6].clamp(-1, 1), gripper], -1)
@@ -75,10 +77,6 @@ class CodaPolicy(PreTrainedPolicy):
             self._queue.extend(chunk[:, : self.config.n_action_steps].unbind(1))
         return self._queue.popleft()
 
-    def _observe(self, images: Tensor, state: Tensor, task: list[str]) -> tuple[Grounding, Tensor]:
-        fine, coarse = feature_maps(images, self.config.image_size)
-        return self._understand(fine, coarse, state, task)
-
     def _understand(self, fine: Tensor, coarse: Tensor, state: Tensor, task: list[str]) -> tuple[Grounding, Tensor]:
         sentence = embed(task, state.device)
         grounding = self.backbone.ground(self.backbone.key_map(fine, coarse), sentence)
@@ -87,7 +85,7 @@ class CodaPolicy(PreTrainedPolicy):
     # --- learning -------------------------------------------------------------------------------------------------
 
     def forward(self, batch: dict[str, Any], reduction: str = "mean") -> tuple[Tensor, dict[str, float]]:
-        """Weighted behavior cloning + grounding + value losses; `reduction="none"` gives the (B,) cloning loss alone."""
+        """Weighted cloning + grounding + value losses; `reduction="none"` gives the (B,) cloning loss alone."""
         config = self.config
         learn_value = config.value_weight > 0
         images, state, task = batch[config.camera], batch["observation.state"], batch["task"]
@@ -95,7 +93,7 @@ class CodaPolicy(PreTrainedPolicy):
         if learn_value:
             images, later = images[:, 0], (images[:, 1], state[:, 1])
             state = state[:, 0]
-        fine, coarse = self._cache.maps(images, batch.get("index"))
+        fine, coarse = self._cache.maps(images, _image_index(batch))
         grounding, features = self._understand(fine, coarse, state, task)
         cloning = self._cloning_loss(features, batch)
         if reduction == "none":
@@ -143,12 +141,19 @@ class CodaPolicy(PreTrainedPolicy):
         return loss
 
     def _value_loss(
-        self, features: Tensor, later: tuple[Tensor, Tensor], task: list[str], batch: dict[str, Any], logs: dict[str, float]
+        self,
+        features: Tensor,
+        later: tuple[Tensor, Tensor],
+        task: list[str],
+        batch: dict[str, Any],
+        logs: dict[str, float],
     ) -> tuple[Tensor, Tensor]:
         """V = Phi + V_theta on the unshaped reward: categorical loss of V_theta, and the chunk's advantage (B,)."""
         config = self.config
         if POTENTIAL not in batch:
-            raise ValueError(f"value_weight > 0 needs the column {POTENTIAL}; build the dataset with `lerobot-coda demos`")
+            raise ValueError(
+                f"value_weight > 0 needs the column {POTENTIAL}; `lerobot-coda demos` builds datasets with it"
+            )
         phi, later_phi = batch[POTENTIAL].reshape(len(features), 2).unbind(-1)
         valid = (~batch["next.reward_is_pad"]).float()
         rewards = batch["next.reward"].reshape(valid.shape)
@@ -157,9 +162,8 @@ class CodaPolicy(PreTrainedPolicy):
         terminated = ((rewards * valid).sum(-1) > 0).float()
         centres = support(config.value_bins, -1.0, 1.0, features.device)
         with torch.no_grad():
-            steps = (~batch["action_is_pad"][:, : config.n_action_steps + 1]).sum(-1) - 1
-            index = batch["index"] + steps if "index" in batch else None
-            fine, coarse = self._cache.maps(later[0], index)
+            ahead = (~batch["action_is_pad"][:, : config.n_action_steps + 1]).sum(-1) - 1
+            fine, coarse = self._cache.maps(later[0], _image_index(batch, ahead))
             _, later_features = self._understand(fine, coarse, later[1], task)
             value = phi + expectation(self.value_target(features), centres)
             later_value = later_phi + expectation(self.value_target(later_features), centres)
@@ -170,6 +174,21 @@ class CodaPolicy(PreTrainedPolicy):
         logs["value_loss"], logs["value"] = loss.item(), value.mean().item()
         logs["advantage_std"] = advantage.std().item() if len(advantage) > 1 else 0.0
         return loss, advantage
+
+
+def _image_index(batch: dict[str, Any], ahead: Tensor | int = 0) -> Tensor | None:
+    """Dataset index of the frame for which the image was rendered: frames that hold an older image share its features.
+
+    `ahead` (B,): how many frames after the row's own; then the age is the second of the two that the batch holds.
+    """
+    if "index" not in batch:
+        return None
+    index = batch["index"].reshape(-1)
+    age = batch.get(FRAME_AGE)
+    if age is None:
+        return index + ahead
+    age = age.reshape(len(index), -1)
+    return index + ahead - (age[:, 0] if isinstance(ahead, int) else age[:, -1]).long()
 
 
 class FeatureCache:
@@ -186,7 +205,7 @@ class FeatureCache:
         if index is None:
             return feature_maps(images, self.size)
         keys = index.reshape(-1).tolist()
-        new = [i for i, key in enumerate(keys) if key not in self.rows]
+        new = [i for i, key in enumerate(keys) if key not in self.rows and key not in keys[:i]]
         fresh: dict[int, tuple[Tensor, Tensor]] = {}
         if new:
             fine, coarse = feature_maps(images[new], self.size)

@@ -9,6 +9,7 @@ import numpy as np
 from lerobot_coda.grounding import GroundingSet
 from libero_pro.camera import project, projection
 from libero_pro.record import RecordError
+from libero_pro.render import Profile
 from libero_pro.scene import SceneSpec
 from libero_pro.suites import get_task
 from libero_pro.workers import Ask, run_in_workers
@@ -17,10 +18,14 @@ SETTLE_STEPS = 3
 MOVED = 0.03  # metres: an object that moved further while settling was not where the layout said
 
 
+# An image (H, W, 3), positions of the movable objects by name, and the camera's projection (3, 4).
+Photograph = tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]
+
+
 class _Camera:
     """A task's simulator and renderer inside a worker."""
 
-    def __init__(self, size: int, profile: str, key: tuple[str, int]):
+    def __init__(self, size: int, profile: Profile, key: tuple[str, int]):
         from libero_pro.render import Renderer
         from libero_pro.simulator import Simulator
 
@@ -31,7 +36,7 @@ class _Camera:
         self.renderer.close()
 
 
-def _photograph(camera: _Camera, scene: SceneSpec, ask: Ask) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray] | None:
+def _photograph(camera: _Camera, scene: SceneSpec, ask: Ask) -> Photograph | None:
     """Image, object positions and projection of a settled layout; None when it did not stay where it was put."""
     simulator = camera.simulator
     simulator.reset(scene)
@@ -51,7 +56,7 @@ def build_grounding_set(
     questions: Callable[[SceneSpec], list[tuple[str, str, str]]],
     workers: int = 2,
     size: int = 128,
-    profile: str = "fast",
+    profile: Profile = "fast",
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Renders the scenes and writes one grounding set to `out` (atomic); returns `out`.
@@ -61,7 +66,7 @@ def build_grounding_set(
     than half of them do, or when rendering fails.
     """
     jobs = list(scenes)
-    rows: dict[int, tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]] = {}
+    rows: dict[int, Photograph] = {}
     make = partial(_Camera, size, profile)
     outcomes = run_in_workers(
         jobs, make_state=make, work=_photograph, workers=workers, key=lambda scene: (scene.suite, scene.task_id)
@@ -81,7 +86,7 @@ def build_grounding_set(
 
 def label(
     scenes: Sequence[SceneSpec],
-    rows: dict[int, tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]],
+    rows: dict[int, Photograph],
     questions: Callable[[SceneSpec], list[tuple[str, str, str]]],
 ) -> GroundingSet:
     """The grounding set of rendered layouts (image, positions, projection by scene index)."""
@@ -102,5 +107,3 @@ def label(
             weight[row, q] = 1.0
     images = np.stack([rows[i][0] for i in asked])
     return GroundingSet(images, text, image_points, world_points, weight, tuple(texts))
-
-

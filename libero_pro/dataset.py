@@ -21,7 +21,7 @@ from lerobot.datasets.aggregate import aggregate_datasets
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
 from libero_pro.episode import Episode
-from libero_pro.footage import render_episodes, rendered_steps
+from libero_pro.footage import render_episodes, rendered_steps, shown_steps
 from libero_pro.record import RecordError, write_atomically
 from libero_pro.render import Profile
 
@@ -30,9 +30,10 @@ IMAGE_KEYS = {"agentview": "observation.images.image", "wrist": "observation.ima
 STATE_NAMES = ["x", "y", "z", "rx", "ry", "rz", "gripper_left", "gripper_right"]
 ACTION_NAMES = ["dx", "dy", "dz", "drx", "dry", "drz", "gripper"]
 SUMMARY = "libero_pro.json"
+FRAME_AGE = "observation.coda_frame_age"
 _COLUMN_PREFIX = "observation.coda_"  # `observation.*` is what LeRobot's processors let through to a policy
-# Appending an episode rewrites the whole current video file, so small files keep that cheap.
-_VIDEO_FILE_MB = 8
+# Appending an episode rewrites the current video file and each read opens its file anew: small files keep both cheap.
+_VIDEO_FILE_MB = 1
 
 ColumnFn = Callable[[Episode], dict[str, np.ndarray]]
 
@@ -54,7 +55,8 @@ def write_dataset(
 
     Frame columns: the cameras as h264 video, `observation.state` (8), `action` (7; the expert's where it acted under
     disturbance), `next.reward` (1 at the step that reaches the goal), `next.done` (terminated or truncated),
-    `next.success`, and the caller's. Episode columns: `coda/{scene, program, actor, success, truncated, seed, steps}`.
+    `next.success`, `observation.coda_frame_age` (control steps since the image was rendered), and the
+    caller's. Episode columns: `coda/{scene, program, actor, success, truncated, seed, steps}`.
 
     columns       episode -> {"observation.coda_*": (T+1, d) float32}, the same names and widths for every episode
     render_every  control steps between rendered images, held in between; 1 renders every frame
@@ -163,14 +165,18 @@ def merge(shards: Sequence[str | Path], root: str | Path, *, repo_id: str) -> di
                 )
     partial_root = root.with_name(root.name + ".partial")
     shutil.rmtree(partial_root, ignore_errors=True)
-    with _lean_writer():
-        aggregate_datasets(
-            [summary["repo_id"] for summary in summaries],
-            repo_id,
-            roots=[Path(shard) for shard in shards],
-            aggr_root=partial_root,
-            video_files_size_in_mb=_VIDEO_FILE_MB,
-        )
+    try:
+        with _lean_writer():
+            aggregate_datasets(
+                [summary["repo_id"] for summary in summaries],
+                repo_id,
+                roots=[Path(shard) for shard in shards],
+                aggr_root=partial_root,
+                video_files_size_in_mb=_VIDEO_FILE_MB,
+            )
+    except BaseException:
+        shutil.rmtree(partial_root, ignore_errors=True)
+        raise
     merged: dict[str, Any] = {**summaries[0], "repo_id": repo_id}
     for name in ("episodes", "frames", "successes", "truncated", "invalid_left_out"):
         merged[name] = sum(summary[name] for summary in summaries)
@@ -193,6 +199,7 @@ def _features(cameras: Sequence[str], size: int, widths: dict[str, int]) -> dict
         "next.reward": {"dtype": "float32", "shape": (1,), "names": None},
         "next.done": {"dtype": "bool", "shape": (1,), "names": None},
         "next.success": {"dtype": "bool", "shape": (1,), "names": None},
+        FRAME_AGE: {"dtype": "float32", "shape": (1,), "names": None},
         **{name: {"dtype": "float32", "shape": (width,), "names": None} for name, width in widths.items()},
     }
 
@@ -227,17 +234,19 @@ def _write_episode(
     actions = np.concatenate([wanted, np.zeros((1, 7))]).astype(np.float32)
     state = episode.proprio.astype(np.float32)
     times = rendered_steps(steps, render_every)
-    shown = np.searchsorted(times, np.arange(steps + 1), side="right") - 1  # the latest image at or before each step
+    shown = shown_steps(steps, render_every)
+    row_of = {int(time): row for row, time in enumerate(times)}
     ended = np.arange(steps + 1) >= steps - 1
     for t in range(steps + 1):
         dataset.add_frame(
             {
-                **{IMAGE_KEYS[camera]: stack[shown[t]] for camera, stack in images.items()},
+                **{IMAGE_KEYS[camera]: stack[row_of[int(shown[t])]] for camera, stack in images.items()},
                 "observation.state": state[t],
                 "action": actions[t],
                 "next.reward": np.array([episode.success and t == steps - 1], np.float32),
                 "next.done": np.array([ended[t]]),
                 "next.success": np.array([ended[t] and episode.success]),
+                FRAME_AGE: np.array([t - shown[t]], np.float32),
                 **{name: values[t] for name, values in columns.items()},
                 "task": episode.scene.instruction,
             }

@@ -103,6 +103,7 @@ def _stored(out: Path, scene: SceneSpec, conditions: dict[str, str]) -> Episode 
 
 def _unrun(scene: SceneSpec, reason: str) -> Episode:
     """An episode without a single instant, for a scene that could not be run."""
+    empty: dict[str, Any] = {field.name: np.zeros(0) for field in fields(Episode) if field.type is np.ndarray}
     return Episode(
         scene=scene,
         actor="expert",
@@ -111,5 +112,5 @@ def _unrun(scene: SceneSpec, reason: str) -> Episode:
         truncated=False,
         object_names=(),
         invalid=reason,
-        **{field.name: np.zeros(0) for field in fields(Episode) if field.type is np.ndarray},
+        **empty,
     )

@@ -11,8 +11,10 @@ from libero_pro.record import RecordError, write_atomically
 from libero_pro.scene import SceneSpec
 
 SCHEMA_VERSION = 1
-_ARRAYS = ("actions", "qpos", "frame_qpos", "site_rgba", "body_pos", "body_quat", "proprio", "object_pos", "object_quat", "eef_pos",
-           "held", "goal_holds", "executed", "camera")  # fmt: skip
+_ARRAYS = (
+    "actions", "qpos", "frame_qpos", "site_rgba", "body_pos", "body_quat", "proprio", "object_pos", "object_quat",
+    "eef_pos", "held", "goal_holds", "executed", "camera",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

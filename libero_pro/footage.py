@@ -1,7 +1,7 @@
 """Images of stored episodes, rendered afterwards in worker processes. Imported by workers, so without LeRobot."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from libero_pro.episode import Episode
 from libero_pro.record import RecordError
-from libero_pro.render import Profile
+from libero_pro.render import Frame, Profile, Renderer
 from libero_pro.scene import SceneSpec
 from libero_pro.suites import get_task
 from libero_pro.workers import Ask, run_in_workers
@@ -18,6 +18,12 @@ from libero_pro.workers import Ask, run_in_workers
 def rendered_steps(steps: int, render_every: int) -> np.ndarray:
     """Instants of an episode of `steps` control steps that get an image of their own: 0, r, 2r, ... and the last."""
     return np.unique([*range(0, steps, render_every), steps])
+
+
+def shown_steps(steps: int, every: int) -> np.ndarray:
+    """For each of the T+1 instants the rendered one whose image it carries: the latest at or before it, (T+1,)."""
+    times = rendered_steps(steps, every)
+    return times[np.searchsorted(times, np.arange(steps + 1), side="right") - 1]
 
 
 def render_episodes(
@@ -45,6 +51,7 @@ def render_episodes(
                 str(spool / f"{number}.npy"),
                 episode.frame_qpos[times],
                 episode.body_pos,
+                episode.body_quat,
                 site_rgba,
             )
         )
@@ -52,7 +59,7 @@ def render_episodes(
     position = 0
     outcomes = run_in_workers(
         jobs,
-        make_state=partial(_Studio, cameras, profile, size),
+        make_state=partial(_studio, cameras, profile, size),
         work=_draw,
         workers=workers,
         key=lambda job: (job.scene.suite, job.scene.task_id),
@@ -78,32 +85,23 @@ class _RenderJob:
     path: str
     qpos: np.ndarray
     body_pos: np.ndarray
+    body_quat: np.ndarray
     site_rgba: np.ndarray
 
 
-class _Studio:
-    """One task's renderer inside a worker."""
+def _studio(cameras: tuple[str, ...], profile: Profile, size: int, key: tuple[str, int]) -> Renderer:
+    """A task's renderer inside a worker."""
+    from libero_pro.simulator import Simulator
 
-    def __init__(self, cameras: tuple[str, ...], profile: Profile, size: int, key: tuple[str, int]):
-        from libero_pro.render import Renderer
-        from libero_pro.simulator import Simulator
-
-        self.cameras = cameras
-        self.sim = Simulator(get_task(*key))
-        self.renderer = Renderer(self.sim.model, cameras=cameras, size=size, profile=profile)
-
-    def close(self) -> None:
-        self.renderer.close()
+    return Renderer(Simulator(get_task(*key)).model, cameras=cameras, size=size, profile=profile)
 
 
-def _draw(studio: _Studio, job: _RenderJob, ask: Ask) -> None:
+def _draw(renderer: Renderer, job: _RenderJob, ask: Ask) -> None:
     """Writes (cameras, n, H, W, 3) uint8 to the job's path."""
-    studio.sim.reset(job.scene)  # fixtures may be drawn turned, which an episode does not store
-    start = studio.sim.frame()
-    stacks: list[list[np.ndarray]] = [[] for _ in studio.cameras]
+    stacks: list[list[np.ndarray]] = [[] for _ in renderer.cameras]
     for index, qpos in enumerate(job.qpos):
         site_rgba = job.site_rgba[min(index, len(job.site_rgba) - 1)]
-        images = studio.renderer.render(replace(start, qpos=qpos, body_pos=job.body_pos, site_rgba=site_rgba))
-        for stack, camera in zip(stacks, studio.cameras, strict=True):
+        images = renderer.render(Frame(qpos, job.body_pos, job.body_quat, site_rgba))
+        for stack, camera in zip(stacks, renderer.cameras, strict=True):
             stack.append(images[camera])
     np.save(job.path, np.array(stacks, np.uint8), allow_pickle=False)

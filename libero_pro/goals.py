@@ -37,5 +37,7 @@ def roles(goal: Goal, names: tuple[str, ...] | list[str]) -> Roles:
     target, region = pairs[0]
     receptacle = owner(region, names)
     if target not in names or receptacle is None:
-        raise RecordError(f"goal {goal}: '{target}' or the owner of '{region}' is not among the objects {sorted(names)}")
+        raise RecordError(
+            f"goal {goal}: '{target}' or the owner of '{region}' is not among the objects {sorted(names)}"
+        )
     return Roles(target, receptacle, region)

@@ -39,6 +39,8 @@ _ONE_THREAD = {
 
 _NOBODY = "work asked its parent, but run_in_workers was given no `respond`"
 
+_WORTH_SHARING = 3  # jobs left of a key that another worker holds; a state costs about as much as two
+
 Ask = Callable[[Any], Any]
 
 
@@ -161,13 +163,16 @@ class _Pool:
         worker.keys, worker.built = [], 0
 
     def dispatch(self, worker: _Worker, jobs: Sequence[Any], groups: OrderedDict[Hashable, list[int]]) -> None:
-        """Sends the worker its next job, if one is left: of a key it holds, else of a free key, else of the longest."""
+        """Sends the worker its next job, if there is one: of a key it holds, of a free key, or of a long group."""
         if worker.index is not None or not groups:
             return
         held = {key for other in self.workers if other is not worker for key in other.keys}
         mine = [key for key in reversed(worker.keys) if key in groups]
         free = [key for key in groups if key not in held]
-        chosen = (mine or free or [max(groups, key=lambda key: len(groups[key]))])[0]
+        longest = max(groups, key=lambda key: len(groups[key]))
+        if not mine and not free and len(groups[longest]) < _WORTH_SHARING:
+            return
+        chosen = (mine or free or [longest])[0]
         index = groups[chosen].pop(0)
         if not groups[chosen]:
             del groups[chosen]

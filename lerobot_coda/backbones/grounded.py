@@ -125,7 +125,7 @@ def nearness(delta: Tensor) -> Tensor:
 
 
 def rotation_features(axis_angle: Tensor) -> Tensor:
-    """First two columns of the rotation matrix: continuous where the axis-angle of a downward hand flips sign. (B, 6)"""
+    """First two columns of the rotation matrix (B, 6): continuous where a downward hand's axis-angle flips sign."""
     theta = axis_angle.norm(dim=-1, keepdim=True).clamp_min(1e-6)
     axis = axis_angle / theta
     x, y, z = axis.unbind(-1)

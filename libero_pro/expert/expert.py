@@ -10,8 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from libero_pro.expert.geometry import rotation_vector, turn_z
 from libero_pro.expert.grasps import OPENING, TIP, Grasp, plan_grasp
+from libero_pro.expert.motion import hand_turn, motion, reachable, strain
 from libero_pro.expert.placements import Place, clearance, find_place, neighbors_top, release_height
 from libero_pro.expert.world import World
 from libero_pro.record import RecordError
@@ -19,13 +19,8 @@ from libero_pro.scene import Goal
 from libero_pro.simulator import Simulator
 
 OPEN, CLOSE = -1.0, 1.0
-MAX_TRANSLATION = 0.85  # of the action range, so that nothing saturates
-MAX_ROTATION = 0.5
-_POSITION_GAIN = 1.3 / 0.05  # action per meter
-_ROTATION_GAIN = 1.0 / 0.5  # action per radian
-# Axes of the grip site at the robot's start in every LIBERO scene: fingers down, tilted by 3.25 degrees.
-_TILT = 0.05678
-HOME = np.array([[0.0, np.sqrt(1 - _TILT**2), -_TILT], [1.0, 0.0, 0.0], [0.0, -_TILT, -np.sqrt(1 - _TILT**2)]])
+_AT_REST = 0.02  # m/s
+_SETTLED = 0.015  # finger speed below which a grip is firm, m/s
 
 
 @dataclass(frozen=True)
@@ -57,6 +52,12 @@ class Expert:
         """The goal holds, nothing is held, and the hand is out of the way."""
         return self.decide().phase == "done"
 
+    @property
+    def at_rest(self) -> bool:
+        """The objects that the goal places have come to rest."""
+        goal = self._sim.scene.goal if self._sim.scene is not None else ()
+        return all(self._world.speed(predicate[1]) < _AT_REST for predicate in goal if predicate[0] in ("in", "on"))
+
     def decide(self) -> Decision:
         """The action for the simulator's present state, with the phase that it belongs to."""
         if self._sim.scene is None:
@@ -69,7 +70,9 @@ def decide(world: World, goal: Goal, holds: np.ndarray, grasps: dict[str, Grasp]
     for predicate, held in zip(goal, holds, strict=True):
         if predicate[0] not in ("in", "on") and not held:
             raise RecordError(f"the expert cannot solve goal {predicate} yet; it picks and places (in, on)")
-    tasks = [(predicate, bool(held)) for predicate, held in zip(goal, holds, strict=True) if predicate[0] in ("in", "on")]
+    tasks = [
+        (predicate, bool(held)) for predicate, held in zip(goal, holds, strict=True) if predicate[0] in ("in", "on")
+    ]
     if not tasks:
         raise RecordError(f"the expert cannot solve goal {goal} yet; it picks and places (in, on)")
     for predicate, _ in tasks:  # what is in the hand comes first
@@ -93,14 +96,14 @@ def _pick(world: World, target: str, place: Place, grasps: dict[str, Grasp]) -> 
     if grasp is None or (
         grasp.stale(position, rotation) and np.linalg.norm(grip - grasp.goal(position, rotation)) > 0.03
     ):
-        grasp = plan_grasp(world.boxes(target), world.others(target), position, rotation)
+        grasp = plan_grasp(world.boxes(target), world.others(target), position, rotation, partial(strain, world))
         if grasp is None:
             raise RecordError(f"the expert finds no free grasp of '{target}' from above")
-        if world.stretch(grasp.goal(position, rotation)) > 1.0:
+        if not reachable(world, grasp.goal(position, rotation)):
             raise RecordError(f"'{target}' is out of the arm's reach for a grasp from above")
         grasps[target] = grasp
     point = grasp.goal(position, rotation)
-    turn = _turn(world, grasp.yaw)
+    turn = hand_turn(world, grasp.yaw, point)
     apart = float(np.linalg.norm((grip - point)[:2]))
     depth = grip[2] - point[2]
     twisted = float(np.linalg.norm(turn))
@@ -108,12 +111,12 @@ def _pick(world: World, target: str, place: Place, grasps: dict[str, Grasp]) -> 
     aligned = float(np.clip(0.35 * (OPENING - grasp.width / 2), 0.004, 0.010))
     if depth < 0.006 and apart < aligned + 0.006 and twisted < 0.12:
         if width > max(0.0035, 0.5 * grasp.width):
-            return _move(world, "close", point, turn, CLOSE)
-        return _move(world, "rise", grip + [0.0, 0.0, 0.05], turn, OPEN)
+            return _towards(world, "close", point, turn, CLOSE)
+        return _towards(world, "rise", grip + np.array([0.0, 0.0, 0.05]), turn, OPEN)
     top = world.boxes(target).high()[2]
     hover = top + TIP + 0.012
     if width < min(grasp.width + 0.012, 0.075) and grip[2] < hover:
-        return _move(world, "rise", np.array([grip[0], grip[1], max(hover + 0.01, grip[2])]), turn, OPEN)
+        return _towards(world, "rise", np.array([grip[0], grip[1], max(hover + 0.01, grip[2])]), turn, OPEN)
     cruise = _cruise(world, target, place, grip[:2], point[:2], target) + TIP
     cruise = max(cruise, hover)
     far = np.clip((apart - aligned - 0.002) / 0.02, 0.0, 1.0)
@@ -122,7 +125,7 @@ def _pick(world: World, target: str, place: Place, grasps: dict[str, Grasp]) -> 
     # Sideways only at a height that clears what stands around, except for the last centimeters of alignment.
     free = 1.0 if apart < 0.02 else np.clip((grip[2] - (cruise - 0.045)) / 0.03, 0.0, 1.0)
     step = np.array([*(grip[:2] + free * (point[:2] - grip[:2])), height])
-    return _move(world, "approach" if far > 0 else "descend", step, turn, OPEN)
+    return _towards(world, "approach" if far > 0 else "descend", step, turn, OPEN)
 
 
 def _carry(world: World, target: str, place: Place) -> Decision:
@@ -131,10 +134,12 @@ def _carry(world: World, target: str, place: Place) -> Decision:
     bottom = world.boxes(target).low()[2]
     offset = grip[:2] - position[:2]
     apart = float(np.linalg.norm(position[:2] - place.xy))
-    turn = _turn(world, 0.0)
     release = release_height(world, target, place)
+    turn = hand_turn(world, 0.0, np.array([*(place.xy + offset), release]))
+    if apart > 0.03 and world.finger_speed > _SETTLED and not world.hangs(target):
+        return _towards(world, "close", grip, np.zeros(3), CLOSE)  # lift when the fingers have come to rest
     if apart < 0.012 and grip[2] < release + 0.010:
-        return _move(world, "release", np.array([*(place.xy + offset), max(release, grip[2] - 0.005)]), turn, OPEN)
+        return _towards(world, "release", np.array([*(place.xy + offset), max(release, grip[2] - 0.005)]), turn, OPEN)
     clear = _cruise(world, target, place, position[:2], place.xy, target)
     travel = max(grip[2] - bottom + clear, release)
     far = np.clip((apart - 0.010) / 0.02, 0.0, 1.0)
@@ -143,7 +148,7 @@ def _carry(world: World, target: str, place: Place) -> Decision:
     goal_xy = place.xy + offset
     point = np.array([*(grip[:2] + free * (goal_xy - grip[:2])), height])
     phase = "lower" if far < 1 else "transport" if free > 0 else "lift"
-    return _move(world, phase, point, free * turn, CLOSE)
+    return _towards(world, phase, point, free * turn, CLOSE)
 
 
 def _let_go(world: World, target: str, place: Place) -> Decision:
@@ -153,18 +158,18 @@ def _let_go(world: World, target: str, place: Place) -> Decision:
     if place.receptacle:
         tops.append(clearance(world, grip[:2], grip[:2], 0.08, target))
     away = max(tops) + TIP + 0.02
-    turn = _turn(world, 0.0)
+    turn = hand_turn(world, 0.0, grip)
     if world.width < 0.03 or any(target in side for side in world.touching()):
-        return _move(world, "release", grip, turn, OPEN)
+        return _towards(world, "release", grip, turn, OPEN)
     if grip[2] > away:
-        return _move(world, "done", grip, turn, OPEN)
-    return _move(world, "retreat", np.array([grip[0], grip[1], away + 0.01]), turn, OPEN)
+        return _towards(world, "done", grip, turn, OPEN)
+    return _towards(world, "retreat", np.array([grip[0], grip[1], away + 0.01]), turn, OPEN)
 
 
 def _falling(world: World, target: str, place: Place) -> bool:
     """Let go above its place, not yet there."""
     apart = np.linalg.norm(world.position(target)[:2] - place.xy)
-    return bool(apart < 0.04 and world.boxes(target).low()[2] > place.ground + 0.008)
+    return bool(apart < 0.03 and world.boxes(target).low()[2] > place.ground - 0.01)
 
 
 def _cruise(world: World, target: str, place: Place, start: np.ndarray, end: np.ndarray, *ignored: str) -> float:
@@ -173,25 +178,5 @@ def _cruise(world: World, target: str, place: Place, start: np.ndarray, end: np.
     return max(level, clearance(world, start, end, 0.06, *ignored)) + 0.015
 
 
-def _turn(world: World, yaw: float) -> np.ndarray:
-    """Rotation vector (3,) in the world from the hand's axes to the upright hand at `yaw`."""
-    return rotation_vector(turn_z(yaw) @ HOME @ world.hand.T)
-
-
-def _move(world: World, phase: str, point: np.ndarray, turn: np.ndarray, gripper: float) -> Decision:
-    """P-control towards a point and a rotation, straight in the plane and below the speed limits."""
-    wanted = (point - world.grip) * _POSITION_GAIN
-    # A nearly straight arm brakes badly, and beyond straight it is stuck.
-    slow = np.clip((0.99 - world.stretch(world.grip)) / 0.08, 0.35, 1.0) if world.outward(wanted) else 1.0
-    horizontal = _limited(wanted[:2], MAX_TRANSLATION * slow)
-    vertical = _limited(wanted[2:], MAX_TRANSLATION)
-    rotation = _limited(turn * _ROTATION_GAIN, MAX_ROTATION)
-    action = np.array([*horizontal, *vertical, *rotation, gripper], np.float32)
-    return Decision(phase, action, np.asarray(point))
-
-
-def _limited(vector: np.ndarray, limit: float) -> np.ndarray:
-    """The vector, shortened so that no component exceeds the limit."""
-    return vector * min(1.0, limit / max(float(np.abs(vector).max()), 1e-9))
-
-
+def _towards(world: World, phase: str, point: np.ndarray, turn: np.ndarray, gripper: float) -> Decision:
+    return Decision(phase, np.array([*motion(world, point, turn), gripper], np.float32), np.asarray(point))

@@ -7,7 +7,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Boxes:
-    """n oriented boxes: centers (n, 3) and half sizes (n, 3) in metres, axes (n, 3, 3) with a box axis in each column."""
+    """n oriented boxes: centers (n, 3) and half sizes (n, 3) in meters, axes (n, 3, 3) with one in each column."""
 
     centers: np.ndarray
     axes: np.ndarray
@@ -87,9 +87,7 @@ def turn_z(angle: float) -> np.ndarray:
 
 def rotation_vector(rotation: np.ndarray) -> np.ndarray:
     """Axis times angle (3,) of a rotation matrix with an angle below pi."""
-    skew = np.array(
-        [rotation[2, 1] - rotation[1, 2], rotation[0, 2] - rotation[2, 0], rotation[1, 0] - rotation[0, 1]]
-    )
+    skew = np.array([rotation[2, 1] - rotation[1, 2], rotation[0, 2] - rotation[2, 0], rotation[1, 0] - rotation[0, 1]])
     sine, cosine = np.linalg.norm(skew) / 2, (np.trace(rotation) - 1) / 2
     angle = np.arctan2(sine, cosine)
     return skew / 2 * (angle / sine if sine > 1e-9 else 1.0)

@@ -4,7 +4,7 @@ Of all candidates the one of least cost is taken: no turn of the hand, deep, thr
 Ties (the two sides of a bowl) go to the side the closing axis points to, so equal scenes get equal grasps.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,14 +61,25 @@ def hand_boxes(grip: np.ndarray, yaw: float, sweep: float = _SWEEP, margin: floa
     return Boxes(np.array(centers), np.repeat(axes[None], len(parts), axis=0), np.array(halves))
 
 
-def plan_grasp(target: Boxes, obstacles: Boxes, position: np.ndarray, rotation: np.ndarray) -> Grasp | None:
-    """The cheapest free pinch of the object at this pose, or None if there is no free one."""
+def plan_grasp(
+    target: Boxes,
+    obstacles: Boxes,
+    position: np.ndarray,
+    rotation: np.ndarray,
+    strain: Callable[[np.ndarray], float] = lambda point: 0.0,
+) -> Grasp | None:
+    """The cheapest free pinch of the object at this pose, or None if there is no free one.
+
+    `strain` is the cost of bringing the hand to a point (3,); a quarter turn of the hand costs 2.
+    """
     points = target.filled()
     center = (target.low() + target.high()) / 2
     near = np.linalg.norm((obstacles.centers - center)[:, :2], axis=1) < 0.25 + np.linalg.norm(obstacles.halves, axis=1)
     obstacles = obstacles.where(near)
     for off_center in (False, True):
-        candidates = sorted(_candidates(points, _yaws(rotation), off_center), key=lambda found: found[0])
+        candidates = sorted(
+            _candidates(points, _yaws(rotation), off_center), key=lambda found: found[0] + strain(found[1])
+        )
         for _, grip, yaw, width in candidates:
             if not overlaps(hand_boxes(grip, yaw, margin=0.001), obstacles).any():
                 return Grasp(rotation.T @ (grip - position), yaw, width, position.copy(), rotation.copy())
@@ -77,7 +88,7 @@ def plan_grasp(target: Boxes, obstacles: Boxes, position: np.ndarray, rotation: 
 
 def _yaws(rotation: np.ndarray) -> list[float]:
     """Hand turns in (-90, 90] degrees: a fixed fan, and those that align with the object's own horizontal axes."""
-    turns = [0.0, *(sign * np.deg2rad(angle) for angle in (30, 45, 60) for sign in (1, -1)), np.pi / 2]
+    turns = [0.0, *(sign * np.deg2rad(angle) for angle in (15, 30, 45, 60) for sign in (1, -1)), np.pi / 2]
     for axis in rotation.T:
         if np.linalg.norm(axis[:2]) > 0.9:
             own = np.arctan2(axis[1], axis[0])
@@ -86,7 +97,9 @@ def _yaws(rotation: np.ndarray) -> list[float]:
     return list(dict.fromkeys(round(float(turn), 3) for turn in wrapped))
 
 
-def _candidates(points: np.ndarray, yaws: list[float], off_center: bool) -> Iterator[tuple[float, np.ndarray, float, float]]:
+def _candidates(
+    points: np.ndarray, yaws: list[float], off_center: bool
+) -> Iterator[tuple[float, np.ndarray, float, float]]:
     """(cost, grip point, yaw, width) of the pinches that the object's own shape allows."""
     top, bottom = points[:, 2].max(), points[:, 2].min()
     lowest = bottom + TIP + 0.001
@@ -101,13 +114,14 @@ def _candidates(points: np.ndarray, yaws: list[float], off_center: bool) -> Iter
             slab = np.abs(v_all - middle - shift)
             for rank, height in enumerate(heights):
                 for width, at, skew in _pinches(u_all, v_all - middle - shift, points[:, 2], slab, height):
+                    side = at - u_all.mean()
                     cost = (
-                        abs(yaw) / (np.pi / 2)
+                        2.0 * abs(yaw) / (np.pi / 2)
                         + 0.15 * rank
                         + 3.0 * width
-                        + skew / 0.002
-                        + abs(shift) / 0.02
-                        - 1e-3 * np.sign(at - u_all.mean())
+                        + max(0.0, skew - 0.001) / 0.002
+                        + abs(shift) / 0.01
+                        - (0.05 * np.sign(side) if abs(side) > 0.005 else 0.0)
                     )
                     grip = turn_z(yaw) @ np.array([middle + shift, at, height])
                     yield cost, grip, yaw, width

@@ -37,8 +37,10 @@ def find_place(world: World, predicate: tuple[str, ...]) -> Place:
     footprint = _footprint(boxes)
     shift = footprint[0] - world.position(target)[:2]
     site = world.site(destination)
+    center: np.ndarray = np.zeros(2)
+    room: np.ndarray = np.zeros(2)
     if destination in world.names():
-        receptacle, center, room = destination, world.position(destination)[:2], np.zeros(2)
+        receptacle, center = destination, world.position(destination)[:2]
     elif site is not None:
         # A region of the table belongs to no object; what lies beneath then is the table.
         receptacle = owner(destination, world.names()) or ""
@@ -51,12 +53,12 @@ def find_place(world: World, predicate: tuple[str, ...]) -> Place:
     spots = _spots(center, room)
     xy = next((spot for spot in spots if not len(_column_tops(spot + shift, footprint[1], occupied))), center)
     tops = _column_tops(xy + shift, footprint[1], beneath)
-    if site is not None and receptacle not in world.movable and (tops > site[0][2] + 0.05).any():
+    if site is not None and _covered(static, site[0]):
         raise RecordError(f"the expert cannot reach '{destination}' from above yet: something is over it")
     ground = float(tops.max(initial=0.0))
     bottom = ground + _DROP
     if relation == "in" and receptacle:
-        bottom = max(bottom, _tops(world.boxes(receptacle), xy, xy, _WALL_WITHIN) - _BELOW_RIM)
+        bottom = max(bottom, _walls(world.boxes(receptacle), xy) - _BELOW_RIM)
     return Place(xy, bottom, ground, receptacle)
 
 
@@ -73,14 +75,23 @@ def release_height(world: World, target: str, place: Place) -> float:
 
 
 def clearance(world: World, start: np.ndarray, end: np.ndarray, radius: float, *ignored: str) -> float:
-    """Height of the tallest thing within `radius` of the way from `start` to `end` (2,), 0 for none."""
-    return _tops(world.others(*ignored), start, end, radius)
+    """Height of the tallest thing that the way from `start` to `end` (2,) comes within `radius` of, 0 for none.
+
+    What stands beside the start and is left behind does not count: the way up past it is vertical.
+    """
+    boxes = world.others(*ignored)
+    extents = boxes.extents()
+    way = start + np.linspace(0.0, 1.0, 16)[:, None] * (end - start)
+    apart = np.maximum(np.abs(boxes.centers[None, :, :2] - way[:, None]) - extents[None, :, :2], 0.0)
+    distance = np.linalg.norm(apart, axis=2)
+    passed = (distance.min(axis=0) < radius) & ((distance.min(axis=0) < distance[0] - 0.002) | (distance[0] < 0.01))
+    return float((boxes.centers[:, 2] + extents[:, 2])[passed].max(initial=0.0))
 
 
 def neighbors_top(world: World, target: str, destination: str) -> float:
-    """Height of the tallest movable object on the level of the target or its destination: what a hand may meet on any way.
+    """Height of the tallest movable object on the level of the target or its destination.
 
-    It does not depend on where they stand, so equal tasks are done at equal heights.
+    A hand may meet it on any way; and as it does not matter where it stands, equal tasks are done at equal heights.
     """
     levels = [world.boxes(name).low()[2] for name in (target, destination) if name in world.movable]
     tops = [0.0]
@@ -91,14 +102,18 @@ def neighbors_top(world: World, target: str, destination: str) -> float:
     return max(tops)
 
 
-def _tops(boxes: Boxes, start: np.ndarray, end: np.ndarray, radius: float) -> float:
-    """Height of the tallest box within `radius` of a way in the plane, 0 for none."""
+def _covered(boxes: Boxes, point: np.ndarray) -> bool:
+    """A box lies over the point: a roof, or the cabinet around a closed drawer."""
     extents = boxes.extents()
-    way = end - start
-    along = np.clip(((boxes.centers[:, :2] - start) @ way) / max(float(way @ way), 1e-9), 0.0, 1.0)
-    apart = np.maximum(np.abs(boxes.centers[:, :2] - start - along[:, None] * way) - extents[:, :2], 0.0)
-    passed = (apart**2).sum(axis=1) < radius**2
-    return float((boxes.centers[:, 2] + extents[:, 2])[passed].max(initial=0.0))
+    over = (np.abs(boxes.centers[:, :2] - point[:2]) < extents[:, :2] + 0.005).all(axis=1)
+    return bool((over & (boxes.centers[:, 2] - extents[:, 2] > point[2] + 0.01)).any())
+
+
+def _walls(boxes: Boxes, xy: np.ndarray) -> float:
+    """Height of the tallest box around a point."""
+    extents = boxes.extents()
+    near = (np.abs(boxes.centers[:, :2] - xy) - extents[:, :2] < _WALL_WITHIN).all(axis=1)
+    return float((boxes.centers[:, 2] + extents[:, 2])[near].max(initial=0.0))
 
 
 def _footprint(boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
@@ -114,7 +129,7 @@ def _footprint(boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
 def _spots(center: np.ndarray, room: np.ndarray) -> list[np.ndarray]:
     """Points around a center within +-room, the center first."""
     steps = (0.0, 0.5, -0.5, 1.0, -1.0)
-    offsets = sorted(((x, y) for x in steps for y in steps), key=lambda step: (abs(step[0]) + abs(step[1])))
+    offsets = sorted(((x, y) for x in steps for y in steps), key=lambda step: abs(step[0]) + abs(step[1]))
     return [center + np.array(offset) * room for offset in offsets]
 
 

@@ -11,6 +11,7 @@ from libero_pro.simulator import SimulationError, Simulator
 
 SETTLE_STEPS = 10  # the protocol's no-ops before an episode
 _REST_STEPS = 3  # kept after the hand has left, to see that the goal still holds
+_PATIENCE = 20  # at most, if something still moves
 _BURST = (3, 9)  # length of a disturbance in control steps: low, high (exclusive)
 _BURST_SIZE = 0.6  # largest added translation component
 
@@ -30,8 +31,8 @@ def solve(
     max_steps  default: the task's horizon
 
     An episode succeeds if the goal still holds after the object was let go and the hand has withdrawn. If the expert
-    gives up on the way the episode is an ordinary failure that carries the reason in `tags["expert"]`. Raises RecordError
-    if the goal is one that the expert has no skill for, or its object cannot be grasped at the start.
+    gives up on the way the episode is an ordinary failure that carries the reason in `tags["expert"]`. Raises
+    RecordError if the goal is one without a skill, or its object cannot be grasped at the start.
     """
     rng = np.random.default_rng(scene.seed) if rng is None else rng
     limit = sim.horizon if max_steps is None else max_steps
@@ -44,14 +45,15 @@ def solve(
     recorder = EpisodeRecorder(sim, scene, "expert")
     recorder.start()
     expert.decide()  # refuses unknown goals before anything is recorded
-    push, left, rested = np.zeros(3), 0, 0
+    push: np.ndarray = np.zeros(3)
+    left = rested = 0
     outcome = "out of time"
     try:
         for _ in range(limit):
             decision = expert.decide()
             if decision.phase == "done":
                 rested += 1
-                if rested > _REST_STEPS:
+                if rested > (_REST_STEPS if expert.at_rest else _PATIENCE):
                     outcome = "solved"
                     break
             else:

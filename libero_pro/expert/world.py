@@ -9,8 +9,7 @@ from libero_pro.expert.geometry import Boxes
 from libero_pro.record import RecordError
 
 _BOX = int(mujoco.mjtGeom.mjGEOM_BOX)
-# Wrist of the upright hand, from its grip point; and the length of the arm, less what stopping takes (of 0.719 m).
-_WRIST_BEHIND, _WRIST_ABOVE, _ARM = 0.0775, 0.207, 0.705
+_WRIST_BEHIND, _WRIST_ABOVE = 0.0775, 0.207  # wrist of the upright hand, from its grip point
 _ROBOT_ROOTS = ("robot0_base", "mount0_base")
 
 
@@ -38,6 +37,7 @@ class World:
             if model.body_jntnum[i] and model.jnt_type[model.body_jntadr[i]] == mujoco.mjtJoint.mjJNT_FREE
         )
         self._shoulder = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, "robot0_link2")
+        self._wrist = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, "robot0_link6")
         self._grip = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, "gripper0_grip_site")
         # A pad and the finger behind it: a slanted object may rest on the finger alone.
         self._sides = tuple(
@@ -47,6 +47,7 @@ class World:
             for i in (1, 2)
         )
         self._fingers = [int(model.joint(f"gripper0_finger_joint{i}").qposadr[0]) for i in (1, 2)]
+        self._finger_speeds = [int(model.joint(f"gripper0_finger_joint{i}").dofadr[0]) for i in (1, 2)]
         self._name_of_geom = np.full(model.ngeom, "", dtype=object)
         for name, body in self._bodies.items():
             self._name_of_geom[roots == body] = name
@@ -103,15 +104,17 @@ class World:
         """Axes (3, 3) of the grip site: closing direction, across it, and out of the hand."""
         return self._data.site_xmat[self._grip].reshape(3, 3).copy()
 
-    def stretch(self, point: np.ndarray) -> float:
-        """How far the arm is stretched with the upright hand at a grip point (3,); above 1 it does not get there.
-
-        The elbow must not pass the straight arm: from there it cannot bend back.
-        """
+    def upright_reach(self, point: np.ndarray) -> float:
+        """Distance from shoulder to wrist that the upright hand at a grip point (3,) asks for."""
         shoulder = self._data.xpos[self._shoulder]
         away = point[:2] - shoulder[:2]
         wrist = np.array([*(point[:2] - _WRIST_BEHIND * away / np.linalg.norm(away)), point[2] + _WRIST_ABOVE])
-        return float(np.linalg.norm(wrist - shoulder) / _ARM)
+        return float(np.linalg.norm(wrist - shoulder))
+
+    @property
+    def reach(self) -> float:
+        """Distance from shoulder to wrist now."""
+        return float(np.linalg.norm(self._data.xpos[self._wrist] - self._data.xpos[self._shoulder]))
 
     def outward(self, direction: np.ndarray) -> bool:
         """The direction leads away from the shoulder, in the plane."""
@@ -132,9 +135,21 @@ class World:
         return found
 
     def holds(self, name: str) -> bool:
-        """Both fingers touch the object."""
+        """Both fingers touch the object, or it touches nothing but a finger (pinched things bounce)."""
         left, right = self.touching()
-        return name in left and name in right
+        return (name in left and name in right) or ((name in left or name in right) and self.hangs(name))
+
+    def hangs(self, name: str) -> bool:
+        """The object touches the fingers and nothing else."""
+        pairs = self._data.contact.geom
+        mine = self._name_of_geom[pairs] == name
+        others = pairs[mine.any(axis=1)][~mine[mine.any(axis=1)]]
+        return bool(len(others) and np.isin(others, np.concatenate(self._sides)).all())
+
+    @property
+    def finger_speed(self) -> float:
+        """Speed of the faster finger, m/s."""
+        return float(np.abs(self._data.qvel[self._finger_speeds]).max())
 
     def _boxes(self, geoms: np.ndarray) -> Boxes:
         return Boxes(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lerobot_coda.backbones.grounded import Grounding, GroundedBackbone, grounding_loss, rotation_features
+from lerobot_coda.backbones.grounded import GroundedBackbone, Grounding, grounding_loss, rotation_features
 from lerobot_coda.grounding import GroundingSet
 from lerobot_coda.static_layouts import label
 from libero_pro.camera import project
@@ -38,7 +38,7 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_a_damaged_or_missing_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "bad.safetensors").write_bytes(b"not a tensor file")
     for name in ("bad.safetensors", "missing.safetensors"):
-        with pytest.raises(RecordError, match="grounding_path .* is not a readable grounding set"):
+        with pytest.raises(RecordError, match=r"grounding_path .* is not a readable grounding set"):
             GroundingSet.load(tmp_path / name)
 
 
@@ -53,7 +53,9 @@ def test_labels_project_each_asked_object() -> None:
     positions = {"milk_1": np.array([0.2, 0.4, 2.0]), "basket_1": np.array([1.0, 1.0, 2.0])}
     scene = scene_for("libero_object", 0)
     data = label(
-        [scene], {0: (np.zeros((8, 8, 3), np.uint8), positions, camera)}, lambda _: [("pick milk", "milk_1", "basket_1")]
+        [scene],
+        {0: (np.zeros((8, 8, 3), np.uint8), positions, camera)},
+        lambda _: [("pick milk", "milk_1", "basket_1")],
     )
     assert data.image_points[0, 0].tolist() == [pytest.approx([0.1, 0.2]), pytest.approx([0.5, 0.5])]
     assert np.allclose(project(camera, positions["milk_1"]), [0.1, 0.2])

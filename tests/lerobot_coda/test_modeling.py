@@ -8,9 +8,10 @@ import torch
 from lerobot.configs.types import FeatureType, PolicyFeature
 
 from lerobot_coda.backbones.language import embed
+from lerobot_coda.columns import EXPERT, POINTS, POTENTIAL
 from lerobot_coda.configuration_coda import CodaConfig
 from lerobot_coda.grounding import GroundingSet
-from lerobot_coda.modeling_coda import EXPERT, POINTS, POTENTIAL, CodaPolicy
+from lerobot_coda.modeling_coda import IMAGE_AGE, CodaPolicy
 
 PROMPT = "pick the milk and place it in the basket"
 
@@ -124,6 +125,14 @@ def test_cached_features_equal_fresh_ones() -> None:
     assert len(policy._cache.rows) == 4
     second, _ = policy(data, reduction="none")
     assert torch.equal(first, second)
+
+
+def test_frames_that_hold_an_older_image_share_its_features() -> None:
+    policy, data = CodaPolicy(config()), batch()
+    data["index"] = torch.tensor([8, 9, 10, 12])
+    data[IMAGE_AGE] = torch.tensor([0.0, 1.0, 2.0, 0.0])
+    policy(data)
+    assert sorted(policy._cache.rows) == [8, 12]
 
 
 def test_chunks_are_executed_before_a_new_one_is_predicted() -> None:

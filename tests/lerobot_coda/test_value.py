@@ -38,7 +38,9 @@ def test_advantage_weights_prefer_better_chunks_and_average_one() -> None:
     assert weights[0] < weights[1] < weights[2]
 
 
-def random_mdp(rng: np.random.Generator, states: int = 6, actions: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def random_mdp(
+    rng: np.random.Generator, states: int = 6, actions: int = 2
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Deterministic MDP: successors, rewards, and which states are terminal."""
     successor = rng.integers(states, size=(states, actions))
     terminal = np.zeros(states, bool)
@@ -46,7 +48,9 @@ def random_mdp(rng: np.random.Generator, states: int = 6, actions: int = 2) -> t
     return successor, 0.1 * rng.normal(size=(states, actions)), terminal
 
 
-def chunk_model(mdp: tuple[np.ndarray, np.ndarray, np.ndarray], k: int, gamma: float) -> list[list[tuple[float, int, int, bool]]]:
+def chunk_model(
+    mdp: tuple[np.ndarray, np.ndarray, np.ndarray], k: int, gamma: float
+) -> list[list[tuple[float, int, int, bool]]]:
     """For each state and each open-loop chunk of k actions: (R, executed steps, next state, terminated)."""
     successor, reward, terminal = mdp
     model = []
@@ -64,7 +68,9 @@ def chunk_model(mdp: tuple[np.ndarray, np.ndarray, np.ndarray], k: int, gamma: f
     return model
 
 
-def greedy(model: list[list[tuple[float, int, int, bool]]], gamma: float, phi: np.ndarray, terminal_phi: bool) -> list[int]:
+def greedy(
+    model: list[list[tuple[float, int, int, bool]]], gamma: float, phi: np.ndarray, terminal_phi: bool
+) -> list[int]:
     """Greedy chunk of each state after value iteration on R + F. `terminal_phi` breaks the rule Phi(terminal) = 0."""
     value = np.zeros(len(model))
     table = np.zeros((len(model), len(model[0])))
@@ -72,7 +78,9 @@ def greedy(model: list[list[tuple[float, int, int, bool]]], gamma: float, phi: n
         for s, rows in enumerate(model):
             for c, (total, tau, after, ended) in enumerate(rows):
                 mask = torch.tensor(float(ended and not terminal_phi))
-                f = shaping(torch.tensor(phi[s]), torch.tensor(phi[after]), torch.tensor(float(tau)), mask, gamma).item()
+                f = shaping(
+                    torch.tensor(phi[s]), torch.tensor(phi[after]), torch.tensor(float(tau)), mask, gamma
+                ).item()
                 table[s, c] = total + f + (0.0 if ended else gamma**tau * value[after])
         updated = table.max(1)
         if np.abs(updated - value).max() < 1e-10:

@@ -25,6 +25,7 @@ def made_up_episode(scene: SceneSpec, steps: int = 9, *, success: bool = True, *
         "frame_qpos": np.zeros((instants, 3)),
         "site_rgba": np.zeros((1, 2, 4), np.float32),
         "body_pos": np.zeros((4, 3)),
+        "body_quat": np.zeros((4, 4)),
         "proprio": rng.normal(size=(instants, 8)).astype(np.float32),
         "object_pos": np.zeros((instants, 1, 3)),
         "object_quat": np.zeros((instants, 1, 4)),

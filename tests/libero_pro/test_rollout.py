@@ -8,6 +8,7 @@ import pytest
 from rollout_parts import SeededPolicy, made_up_episode
 
 from libero_pro import rollout
+from libero_pro.episode import Episode
 from libero_pro.record import RecordError
 from libero_pro.rollout import observation_seed, run
 from libero_pro.suites import scene_for
@@ -34,7 +35,7 @@ def staged(monkeypatch):
             raise ValueError("a broken scene")
         observation = rollout.Observation({}, np.zeros(8, np.float32), scene.instruction, observation_seed(scene, 0))
         chunk = ask(observation)
-        return replace(made_up_episode(scene), actions=chunk, actor=station.conditions.actor)
+        return replace(made_up_episode(scene, len(chunk)), actions=chunk, actor=station.conditions.actor)
 
     monkeypatch.setattr(rollout, "_Station", Station)
     monkeypatch.setattr(rollout, "_play", play)
@@ -82,9 +83,10 @@ def test_another_policy_does_not_inherit_episodes(staged, tmp_path: Path):
         next(run(other, scenes(1), workers=0, out=tmp_path))
 
 
-def test_a_broken_scene_is_invalid_but_never_a_failure(staged):
+def test_a_broken_scene_is_invalid_but_never_a_failure(staged, tmp_path: Path):
     mixed = [scenes(1)[0], scene_for(SUITE, 0, seed=666), scenes(2)[1]]
-    good, bad, last = run(SeededPolicy(), mixed, workers=0)
+    good, bad, last = run(SeededPolicy(), mixed, workers=0, out=tmp_path)
+    assert Episode.load(tmp_path / f"{bad.scene.hash}.npz").invalid == bad.invalid
     assert (good.invalid, last.invalid) == (None, None)
     assert bad.invalid == "ValueError: a broken scene"
     assert (bad.success, bad.terminated, bad.truncated, len(bad)) == (False, False, False, 0)
