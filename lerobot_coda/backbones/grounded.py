@@ -16,6 +16,7 @@ from lerobot_coda.backbones.vision import COARSE_CHANNELS, FINE_CHANNELS
 
 ROLES = ("target", "receptacle")
 WINDOW = 2.5  # cells around the peak that the sub-cell position is averaged over
+REACH = 2.0  # cells that a vote can point away from its cell
 TARGET_SPREAD = 0.8  # standard deviation of the heat map's label, in cells
 WORLD_SCALE = 0.3  # metres that count as one unit inside the network
 
@@ -60,6 +61,7 @@ class GroundedBackbone(nn.Module):
         )
         self.query = mlp(EMBEDDING_SIZE, 256, len(ROLES) * width, layers=1)
         self.sharpness = nn.Parameter(torch.tensor(2.0))
+        self.offset = nn.Conv2d(width, 2, 1)
         self.point = mlp(2 + 8 + 2 * width, 128, 3)
         self.instruction = nn.Sequential(nn.Linear(EMBEDDING_SIZE, 32), nn.GELU())
         self.features_size = 9 + 2 + 2 * (3 + 9 + 2) + 9 + 32 + 2 * 16
@@ -89,8 +91,10 @@ class GroundedBackbone(nn.Module):
         peak = logits.detach().argmax(-1)
         far = ((rows[peak][..., None] - rows).abs() > WINDOW) | ((columns[peak][..., None] - columns).abs() > WINDOW)
         near = logits.masked_fill(far, float("-inf")).softmax(-1)
-        u = ((near * columns).sum(-1) + 0.5) / cols
-        v = ((near * rows).sum(-1) + 0.5) / height
+        # Every cell near the peak votes for the centre of what it sees: finer than the grid.
+        du, dv = (REACH * torch.tanh(self.offset(keys))).flatten(2).unsqueeze(2).unbind(1)
+        u = ((near * (columns + du)).sum(-1) + 0.5) / cols
+        v = ((near * (rows + dv)).sum(-1) + 0.5) / height
         image = torch.stack([u, v], -1)
         appearance = torch.einsum("bqn,bcn->bqc", near, flat)
         waves = torch.cat([torch.sin(image * f * torch.pi) for f in (1.0, 2.0, 4.0, 8.0)], -1)

@@ -119,7 +119,7 @@ def _candidates(
                         2.0 * abs(yaw) / (np.pi / 2)
                         + 0.15 * rank
                         + 3.0 * width
-                        + max(0.0, skew - 0.001) / 0.002
+                        + max(0.0, skew - 0.0005) / 0.001
                         + abs(shift) / 0.01
                         - (0.05 * np.sign(side) if abs(side) > 0.005 else 0.0)
                     )

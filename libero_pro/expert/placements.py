@@ -106,7 +106,7 @@ def _covered(boxes: Boxes, point: np.ndarray) -> bool:
     """A box lies over the point: a roof, or the cabinet around a closed drawer."""
     extents = boxes.extents()
     over = (np.abs(boxes.centers[:, :2] - point[:2]) < extents[:, :2] + 0.005).all(axis=1)
-    return bool((over & (boxes.centers[:, 2] - extents[:, 2] > point[2] + 0.01)).any())
+    return bool((over & (boxes.centers[:, 2] - extents[:, 2] > point[2] + 0.03)).any())
 
 
 def _walls(boxes: Boxes, xy: np.ndarray) -> float:
