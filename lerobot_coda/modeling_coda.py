@@ -19,7 +19,7 @@ from lerobot_coda.grounding import GroundingSet
 from lerobot_coda.value import advantage_weights, chunk_return, chunk_target, expectation, support, two_hot
 
 FRAME_AGE = "observation.coda_frame_age"
-METRES = 10.0  # the world-point loss counts decimetres
+METRES = 30.0  # weight of the world-point loss, which counts metres, beside the heat map's
 
 
 class CodaPolicy(PreTrainedPolicy):

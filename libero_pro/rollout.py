@@ -166,7 +166,9 @@ def run(
         errors = errors + 1 if outcome.error and errors >= 0 else -1
         if errors >= min(_HOPELESS, len(remaining)):
             raise RecordError(f"no scene can be run, the first {errors} failed; the last error: {outcome.error}")
-        episode = outcome.result if outcome.result is not None else _invalid(outcome.job, conditions.actor, outcome.error or "no result")
+        episode = outcome.result
+        if episode is None:  # an episode without a step is falsy, yet has its reason
+            episode = _invalid(outcome.job, conditions.actor, outcome.error or "no result")
         episode = replace(episode, wall_s=round(outcome.wall_s, 3))
         if out is not None:
             episode.save(Path(out) / f"{episode.scene.hash}.npz")

@@ -13,6 +13,7 @@ from libero_pro.episode import Episode
 from libero_pro.goals import owner
 
 NEAR = 0.06  # a closing gripper this near an object's origin tried to take it (objects are 4-10 cm wide)
+ON_TARGET = 0.015  # ... and this near, it was in the right place: beyond, open fingers no longer surround the object
 LIFTED = 0.02  # origin risen this much while held: off its support
 CLEAR = 0.05  # ... and this much: clear of neighbors, so a later loss is a drop, not a slip
 AT_RECEPTACLE = 0.10  # over or at the receptacle: half a basket and a half object
@@ -195,7 +196,8 @@ def _decide(f: Facts, truncated: bool) -> tuple[Stage, Cause, str]:
         return Stage.GRASP, Cause.PUSHED_AWAY, f"it was pushed {f.displaced * 100:.0f} cm and never grasped"
     if f.attempt_step >= 0 and f.target:
         if f.attempt_distance < NEAR and f.attempt_distance <= f.attempt_object_distance:
-            return Stage.GRASP, Cause.MISSED_GRASP, f"the gripper closed {f.attempt_distance * 100:.1f} cm beside it"
+            stage = Stage.GRASP if f.attempt_distance < ON_TARGET else Stage.REACH
+            return stage, Cause.MISSED_GRASP, f"the gripper closed {f.attempt_distance * 100:.1f} cm beside it"
         if f.attempt_object_distance < NEAR:
             return Stage.REACH, Cause.WRONG_OBJECT, f"the gripper closed at {f.attempt_object} instead"
         where = f"the gripper closed on nothing {f.attempt_distance:.2f} m away from it"

@@ -114,6 +114,6 @@ def lost(where: SceneSpec | None = None, actor: str = "policy:test") -> Episode:
 
 
 def beside(where: SceneSpec | None = None, actor: str = "policy:test") -> Episode:
-    """A failure of grasping: the gripper closes 4 cm beside the target."""
-    eef = path(START, above("milk_1") + np.array([0.04, 0, 0]), above("milk_1", 0.2), START)
+    """A failure of grasping: the gripper closes 1 cm beside the target."""
+    eef = path(START, above("milk_1") + np.array([0.01, 0, 0]), above("milk_1", 0.2), START)
     return episode(eef, closed=[(30, T)], where=where, actor=actor)

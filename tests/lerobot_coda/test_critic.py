@@ -44,6 +44,9 @@ CASES = {
                         held={"ketchup_1": (32, 86)}), Stage.REACH, Cause.IGNORED_INSTRUCTION, Mode.LOCALIZATION),
     "closed where nothing stands": (lost, Stage.REACH, Cause.MISSED_GRASP, Mode.LOCALIZATION),
     "closed beside the milk": (beside, Stage.GRASP, Cause.MISSED_GRASP, Mode.GRASP),
+    "closed where open fingers no longer surround it": (
+        lambda: episode(path(START, above("milk_1") + [0.03, 0, 0], above("milk_1", 0.2), START), closed=[(30, T)]),
+        Stage.REACH, Cause.MISSED_GRASP, Mode.LOCALIZATION),
     "pushed the milk": (pushed, Stage.GRASP, Cause.PUSHED_AWAY, Mode.GRASP),
     "touched, never lifted": (
         lambda: episode(path(START, MILK, MILK, MILK), closed=[(30, T)], held={"milk_1": (32, 45)}),
