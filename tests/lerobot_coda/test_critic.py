@@ -45,7 +45,7 @@ CASES = {
     "closed where nothing stands": (lost, Stage.REACH, Cause.MISSED_GRASP, Mode.LOCALIZATION),
     "closed beside the milk": (beside, Stage.GRASP, Cause.MISSED_GRASP, Mode.GRASP),
     "closed where open fingers no longer surround it": (
-        lambda: episode(path(START, above("milk_1") + [0.03, 0, 0], above("milk_1", 0.2), START), closed=[(30, T)]),
+        lambda: episode(path(START, MILK + np.array([0.03, 0, 0]), above("milk_1", 0.2), START), closed=[(30, T)]),
         Stage.REACH, Cause.MISSED_GRASP, Mode.LOCALIZATION),
     "pushed the milk": (pushed, Stage.GRASP, Cause.PUSHED_AWAY, Mode.GRASP),
     "touched, never lifted": (
@@ -108,9 +108,9 @@ def test_success_and_invalid_are_no_failures():
 
 def test_evidence_holds_the_measured_numbers():
     found = diagnose(beside())
-    assert found.evidence["attempt_distance_m"] == pytest.approx(0.04, abs=0.005)
+    assert found.evidence["attempt_distance_m"] == pytest.approx(0.01, abs=0.002)
     assert found.evidence["attempt_step"] == 30
-    assert "4.0 cm" in found.explanation
+    assert "1.0 cm" in found.explanation
 
 
 def test_a_goal_on_a_fixture_has_no_target_object():

@@ -11,7 +11,7 @@ from lerobot_coda.backbones.language import embed
 from lerobot_coda.columns import EXPERT, POINTS, POTENTIAL
 from lerobot_coda.configuration_coda import CodaConfig
 from lerobot_coda.grounding import GroundingSet
-from lerobot_coda.modeling_coda import IMAGE_AGE, CodaPolicy
+from lerobot_coda.modeling_coda import FRAME_AGE, CodaPolicy
 
 PROMPT = "pick the milk and place it in the basket"
 
@@ -130,7 +130,7 @@ def test_cached_features_equal_fresh_ones() -> None:
 def test_frames_that_hold_an_older_image_share_its_features() -> None:
     policy, data = CodaPolicy(config()), batch()
     data["index"] = torch.tensor([8, 9, 10, 12])
-    data[IMAGE_AGE] = torch.tensor([0.0, 1.0, 2.0, 0.0])
+    data[FRAME_AGE] = torch.tensor([0.0, 1.0, 2.0, 0.0])
     policy(data)
     assert sorted(policy._cache.rows) == [8, 12]
 
