@@ -8,7 +8,7 @@ from libero_pro.episode import Episode
 from libero_pro.footage import shown_steps
 from libero_pro.goals import roles
 
-POINTS, POTENTIAL, EXPERT = "observation.coda_points", "observation.coda_potential", "observation.coda_expert"
+POINTS, POTENTIAL, EXECUTED = "observation.coda_points", "observation.coda_potential", "observation.coda_executed"
 
 
 def coda_columns(
@@ -19,7 +19,7 @@ def coda_columns(
     points     (10,) for target and receptacle: u, v in [0, 1] of the agentview image, then x, y, z in metres, at the
                instant that the image shows
     potential  (1,) Phi of `potential`, or of the goal's canonical plan
-    expert     (1,) 1 where the action column is an expert's
+    executed   (1,) 1 where the action column holds what was executed, 0 where it holds an expert's correction of it
     Raises RecordError for a goal without a movable target and receptacle.
     """
     role = roles(episode.scene.goal, episode.object_names)
@@ -31,9 +31,11 @@ def coda_columns(
         world = episode.object_pos[:, episode.object_names.index(name)]
         world = world[shown_steps(len(episode), render_every)]
         points.append(np.concatenate([project(episode.camera, world), world], axis=-1))
-    expert = episode.actor == "expert" or episode.expert_actions is not None
+    executed = np.ones(len(episode) + 1)
+    if episode.expert_actions is not None:
+        executed[:-1] = (np.abs(episode.expert_actions - episode.actions) < 1e-6).all(axis=1)
     return {
         POINTS: np.concatenate(points, axis=-1).astype(np.float32),
         POTENTIAL: plan.evaluate(episode)[:, None].astype(np.float32),
-        EXPERT: np.full((len(episode) + 1, 1), expert, np.float32),
+        EXECUTED: executed[:, None].astype(np.float32),
     }

@@ -52,6 +52,9 @@ class Engine(Protocol):
     def rollout(self, checkpoint: Path, scenes: Sequence[SceneSpec], out: Path, tick: Tick) -> list[Episode]:
         """The policy's episode in each scene, stored as `out/<scene hash>.npz`."""
 
+    def correct(self, episodes: Sequence[Episode], tick: Tick) -> list[Episode]:
+        """Episodes of the policy with the expert's actions in the states it visited."""
+
     def write_shard(self, episodes: Sequence[Episode], root: Path, emphasis: str | None, tick: Tick) -> None:
         """Writes a dataset shard, in place of one that is there; the potential's stage `emphasis` counts twice."""
 
@@ -125,6 +128,11 @@ class LiberoEngine:
                 progress=lambda done, total: tick(done),
             )
         )
+
+    def correct(self, episodes: Sequence[Episode], tick: Tick) -> list[Episode]:
+        from libero_pro.demonstrate import correct
+
+        return correct(episodes, workers=self.workers, progress=lambda done, total: tick(done))
 
     def write_shard(self, episodes: Sequence[Episode], root: Path, emphasis: str | None, tick: Tick) -> None:
         from libero_pro.dataset import write_dataset

@@ -90,11 +90,14 @@ def demonstrate(round_: Round, programs: Sequence[CoProgram], probed: Probed, pl
 
     def write(tick: Tick) -> tuple[Any, Usage]:
         shown = [Episode.load(demos / f"{name}.npz") for name in solved]
-        run.engine.write_shard([*shown, *failed], folder / "shard", emphasis, tick)
+        visited = run.engine.correct(failed, lambda done: None) if plan.corrections else failed
+        run.engine.write_shard([*shown, *visited], folder / "shard", emphasis, tick)
         return None, Usage()
 
     count = len(solved) + len(failed)
-    round_.steps.run("shard", "dataset", count, [solved, [e.scene.hash for e in failed], emphasis], write)
+    round_.steps.run(
+        "shard", "dataset", count, [solved, [e.scene.hash for e in failed], emphasis, plan.corrections], write
+    )
     return Shard(path=str((folder / "shard").relative_to(run.folder)), episodes=count)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lerobot_coda.backbones.grounded import GroundedBackbone, Grounding, grounding_loss, mlp
 from lerobot_coda.backbones.language import embed
 from lerobot_coda.backbones.vision import COARSE_CHANNELS, FINE_CHANNELS, feature_maps
-from lerobot_coda.columns import POINTS, POTENTIAL
+from lerobot_coda.columns import EXECUTED, POINTS, POTENTIAL
 from lerobot_coda.configuration_coda import CodaConfig
 from lerobot_coda.grounding import GroundingSet
 from lerobot_coda.value import advantage_weights, chunk_return, chunk_target, expectation, support, two_hot
@@ -106,6 +106,9 @@ class CodaPolicy(PreTrainedPolicy):
             value_loss, advantage = self._value_loss(features.detach(), later, task, batch, logs)
             loss = loss + config.value_weight * value_loss
             weights = advantage_weights(advantage, config.advantage_temperature, config.advantage_clip)
+            if EXECUTED in batch:  # an advantage judges what was executed, not what an expert says instead
+                executed = batch[EXECUTED].reshape(len(weights), -1)[:, 0]
+                weights = executed * weights + (1 - executed)
         loss = loss + (weights * cloning).mean()
         logs["cloning_loss"] = cloning.mean().item()
         if config.grounding_weight > 0:

@@ -29,7 +29,9 @@ class TrainingProgram(Record):
     demonstrations     expert episodes in fresh scenes of the program (0: as many as the budget gives it)
     grounding_layouts  static layouts on which the policy learns where the named object is; 0: none
     replay_share       share of the base demonstrations among the episodes trained on, against forgetting
-    include_failures   whether failed probe episodes enter the dataset (their advantages weigh them)
+    include_failures   whether failed probe episodes enter the dataset
+    corrections        whether they do so with the expert's actions in the states that the policy visited; else with
+                       their own actions, weighed by their advantages
     emphasis           the potential's stage that counts twice: where the failures happened
     noise              strength of the disturbances under which the expert demonstrates recoveries
     """
@@ -42,6 +44,7 @@ class TrainingProgram(Record):
     replay_share: float = Field(default=0.3, ge=0.0, le=0.9)
     steps: int = Field(ge=1)
     include_failures: bool = False
+    corrections: bool = True
     noise: float = Field(default=0.0, ge=0.0, le=1.0)
     emphasis: Term | None = None
 
@@ -129,7 +132,8 @@ def compile_cluster(cluster: FailureCluster, recipe: EvolveRecipe, number: int) 
             value_weight=training.value_weight,
             replay_share=training.replay_share,
             steps=training.steps,
-            include_failures=training.include_failures and training.value_weight > 0,
+            include_failures=training.include_failures,
+            corrections=training.corrections,
             noise=min(1.0, training.noise * rule.noise),
             emphasis=rule.emphasis,
         ),
@@ -152,7 +156,8 @@ def exploration(recipe: EvolveRecipe, number: int) -> list[CoProgram]:
         value_weight=training.value_weight,
         replay_share=training.replay_share,
         steps=training.steps,
-        include_failures=training.include_failures and training.value_weight > 0,
+        include_failures=training.include_failures,
+        corrections=training.corrections,
         noise=training.noise,
     )
     found = []
@@ -175,6 +180,7 @@ def combine(programs: Sequence[TrainingProgram], defaults: Training) -> Training
         replay_share=max(p.replay_share for p in programs),
         steps=max(p.steps for p in programs),
         include_failures=any(p.include_failures for p in programs),
+        corrections=any(p.corrections for p in programs),
         noise=max(p.noise for p in programs),
     )
 

@@ -68,6 +68,7 @@ class Training(Record):
     grounding_weight: float = Field(default=1.0, ge=0.0)
     value_weight: float = Field(default=0.1, ge=0.0)
     include_failures: bool = True
+    corrections: bool = True
 
 
 class Heldout(Record):

@@ -78,6 +78,41 @@ def demonstrate(
         yield episode
 
 
+def correct(
+    episodes: Sequence[Episode], *, workers: int = 2, progress: Callable[[int, int], None] | None = None
+) -> list[Episode]:
+    """The same episodes with `expert_actions` from the expert: what it would have done in the states a policy visited.
+
+    In order; rows where the expert has no answer are zero, which learners leave out. An episode for which it has none
+    at all is left out. No physics is simulated. RecordError when an episode cannot be relabeled for another reason.
+    """
+    jobs = [(index, episode) for index, episode in enumerate(episodes)]
+    corrected: dict[int, Episode] = {}
+    outcomes = run_in_workers(
+        jobs,
+        make_state=_build,
+        work=_relabel,
+        workers=workers,
+        key=lambda job: (job[1].scene.suite, job[1].scene.task_id),
+    )
+    for done, outcome in enumerate(outcomes, 1):
+        index, episode = outcome.job
+        if outcome.error is not None or outcome.result is None:
+            raise RecordError(f"cannot relabel the episode in scene {episode.scene.hash}: {outcome.error}")
+        labels = outcome.result
+        if np.isfinite(labels).all(axis=1).any():
+            corrected[index] = replace(episode, expert_actions=np.nan_to_num(labels, nan=0.0))
+        if progress is not None:
+            progress(done, len(jobs))
+    return [corrected[index] for index in sorted(corrected)]
+
+
+def _relabel(sim: Any, job: tuple[int, Episode], ask: Ask) -> np.ndarray:
+    from libero_pro.expert import relabel
+
+    return relabel(sim, job[1])
+
+
 def _build(key: tuple[str, int]) -> Any:
     from libero_pro.simulator import Simulator
 

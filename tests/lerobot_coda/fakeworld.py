@@ -87,6 +87,10 @@ class FakeEngine:
             tick(index + 1)
         return played
 
+    def correct(self, episodes, tick):
+        self._call("correct")
+        return list(episodes)
+
     def write_shard(self, episodes, root, emphasis, tick):
         self._call("shard")
         write_atomically(root / "shard", "\n".join(e.scene.hash for e in episodes).encode())

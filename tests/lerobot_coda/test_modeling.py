@@ -8,7 +8,7 @@ import torch
 from lerobot.configs.types import FeatureType, PolicyFeature
 
 from lerobot_coda.backbones.language import embed
-from lerobot_coda.columns import EXPERT, POINTS, POTENTIAL
+from lerobot_coda.columns import EXECUTED, POINTS, POTENTIAL
 from lerobot_coda.configuration_coda import CodaConfig
 from lerobot_coda.grounding import GroundingSet
 from lerobot_coda.modeling_coda import FRAME_AGE, CodaPolicy
@@ -44,7 +44,7 @@ def batch(rows: int = 4, later: bool = False) -> dict:
         "next.reward_is_pad": torch.zeros(rows, 3, dtype=torch.bool),
         POINTS: torch.rand(rows, *time, 10),
         POTENTIAL: torch.rand(rows, *time) * 0.5,
-        EXPERT: torch.ones(rows, *time),
+        EXECUTED: torch.ones(rows, *time),
         "index": torch.arange(rows) * 10,
         "task": [PROMPT] * rows,
     }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import libero_pro.demonstrate as module
-from libero_pro.demonstrate import demonstrate
+from libero_pro.demonstrate import correct, demonstrate
 from libero_pro.record import RecordError
 from libero_pro.scene import Pose
 from libero_pro.suites import scene_for
@@ -83,3 +83,14 @@ def test_a_scene_without_a_solution_is_invalid_and_does_not_stop_the_rest(tmp_pa
     from libero_pro.episode import Episode
 
     assert Episode.load(tmp_path / f"{IMPOSSIBLE.hash}.npz").invalid == impossible.invalid
+
+
+@pytest.mark.sim
+def test_corrections_of_the_experts_own_episode_are_what_it_did(recorded):
+    _, episodes, _ = recorded
+    (corrected,) = correct(episodes[:1], workers=0)
+    labels, done = corrected.expert_actions, episodes[0].expert_actions
+    assert labels.shape == done.shape and np.isfinite(labels).all()
+    assert np.abs(labels[:, :3] - done[:, :3]).mean() < 0.05
+    assert (np.sign(labels[:, 6]) == np.sign(done[:, 6])).mean() > 0.9
+    assert np.array_equal(corrected.actions, episodes[0].actions)
