@@ -67,9 +67,16 @@ def _demos(arguments: argparse.Namespace) -> None:
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    from lerobot_coda.report import build_report
+    import json
 
-    print(build_report(arguments.run_folder))
+    from lerobot_coda.report import build_report, figure_rows, load_run, print_summary
+    from libero_pro.record import write_atomically
+
+    page, summary = build_report(arguments.run_folder), load_run(arguments.run_folder)
+    print_summary(summary)
+    if arguments.json:
+        write_atomically(arguments.json, (json.dumps(figure_rows(summary), indent=1) + "\n").encode())
+    print(f"\nreport: {page}")
 
 
 def _benchmark(arguments: argparse.Namespace) -> None:
@@ -118,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="write a run's page, tables and videos")
     report.add_argument("run_folder", type=Path, metavar="RUN")
+    report.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers as rows")
     report.set_defaults(run=_report)
 
     benchmark = commands.add_parser("benchmark", help="the LIBERO-Pro protocol for any LeRobot checkpoint")

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from lerobot_coda.report.loader import load_run
+from lerobot_coda.report.rows import figure_rows
 from lerobot_coda.report.summary import RunSummary
 from lerobot_coda.report.terminal import print_summary
 
-__all__ = ["RunSummary", "build_report", "load_run", "print_summary", "write_report"]
+__all__ = ["RunSummary", "build_report", "figure_rows", "load_run", "print_summary", "write_report"]
 
 
 def build_report(run: Path, videos: bool = True) -> Path:

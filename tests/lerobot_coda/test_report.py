@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from lerobot_coda.progress import rate
-from lerobot_coda.report import print_summary, write_report
+from lerobot_coda.report import figure_rows, print_summary, write_report
 from lerobot_coda.report.page import minutes
 from lerobot_coda.report.summary import (
     BudgetRow,
@@ -255,3 +255,13 @@ def test_videos_show_the_stored_episodes(tmp_path: Path) -> None:
         last[name] = frames[-1].astype(int)
     moved = abs(last["before"] - last["after"]).max(axis=2) > 40
     assert 0.002 < moved.mean() < 0.4
+
+
+def test_rows_hold_every_number_with_its_interval() -> None:
+    rows = {row["figure"]: row for row in figure_rows(SUMMARY)}
+    after = rows["frontier after"]
+    assert (after["value"], after["n"], after["peer"], after["ratio"]) == (0.625, 40, "frontier before", 4.167)
+    assert 0 < after["low"] < 0.625 < after["high"] < 1
+    assert rows["libero_object_swap after"]["ratio"] is None
+    assert rows["rejected by leakage"]["value"] == 3 and rows["leaked"]["value"] == 0
+    assert all(set(row) == set(after) and "recipes/quickstart.yaml" in row["command"] for row in rows.values())
