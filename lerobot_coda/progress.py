@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
+from libero_pro.benchmark import wilson
 from libero_pro.record import Record
 
 Action = Literal["promote", "refine", "retire", "keep"]
@@ -30,10 +31,8 @@ class Rate(Record):
 
 def rate(successes: int, n: int) -> Rate:
     """`successes` of `n` with its Wilson interval; (0, 0) gives the whole interval."""
-    if n == 0:
-        return Rate(successes=0, n=0, rate=0.0, low=0.0, high=1.0)
-    interval = stats.binomtest(successes, n).proportion_ci(0.95, method="wilson")
-    return Rate(successes=successes, n=n, rate=successes / n, low=float(interval.low), high=float(interval.high))
+    low, high = wilson(successes, n)
+    return Rate(successes=successes, n=n, rate=successes / n if n else 0.0, low=low, high=high)
 
 
 @dataclass(frozen=True)
