@@ -19,8 +19,8 @@ PLAIN_EVERY_S = 10.0
 
 # Seconds a unit costs on two cores, before this run has measured its own.
 PRIOR_S: Mapping[str, float] = {
-    "gate": 0.25, "probe": 1.9, "validate": 1.9, "measure": 1.5, "evaluate": 1.7, "demonstrate": 0.9,
-    "ground": 0.03, "dataset": 0.6, "train": 0.12, "sft": 0.12,
+    "gate": 0.2, "probe": 1.8, "validate": 1.5, "measure": 1.5, "evaluate": 1.7, "demonstrate": 0.5,
+    "ground": 0.025, "dataset": 0.8, "train": 0.35, "sft": 0.18,
 }  # fmt: skip
 
 

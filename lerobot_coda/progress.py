@@ -16,6 +16,7 @@ from libero_pro.record import Record
 
 Action = Literal["promote", "refine", "retire", "keep"]
 SOLVED = 0.85  # posterior mean above which a program has nothing left to teach at its difficulty
+MEANINGFUL = 0.05  # progress below it, and not certain either, is a stall: few scenes leave real progress uncertain
 HOPELESS = 0.05  # ... and below which, without progress, it is too hard
 
 
@@ -146,6 +147,11 @@ def allocate(
     return {name: int(count) for name, count in zip(names, counts, strict=True)}
 
 
+def is_stalled(m: Measurement) -> bool:
+    """Whether a round brought a program nothing: neither certain progress nor a gain worth another round."""
+    return m.progress_low <= 0 and m.progress < MEANINGFUL
+
+
 @dataclass(frozen=True)
 class Decision:
     """What happens to a program next round, and the sentence with the numbers that made it so."""
@@ -167,9 +173,9 @@ def decide(measurement: Measurement, *, rounds_without_progress: int = 0, patien
         return Decision("promote", f"solved at this difficulty: {numbers}")
     if m.progress_high < 0:
         return Decision("refine", f"success fell: {numbers}")
-    stalled = m.progress_low <= 0
+    stalled = is_stalled(m)
     if stalled and rounds_without_progress + 1 >= patience:
         return Decision("retire", f"no progress in {rounds_without_progress + 1} rounds: {numbers}")
     if stalled and now <= max(HOPELESS, 1.5 / (m.n + 2)):
         return Decision("refine", f"out of reach at this difficulty: {numbers}")
-    return Decision("keep", f"{'no clear progress yet' if stalled else 'still being learned'}: {numbers}")
+    return Decision("keep", f"{'no progress yet' if stalled else 'still being learned'}: {numbers}")

@@ -23,7 +23,7 @@ from lerobot_coda.engine import Engine, Gated
 from lerobot_coda.generation import Generator, Placed
 from lerobot_coda.memory import EpisodeRow, Memory
 from lerobot_coda.programs import CoProgram, compile_cluster, exploration
-from lerobot_coda.progress import Decision, Measurement, allocate, decide, measure
+from lerobot_coda.progress import Decision, Measurement, allocate, decide, is_stalled, measure
 from lerobot_coda.recipe import EvolveRecipe
 from lerobot_coda.steps import Steps, write_json
 from libero_pro.episode import Episode
@@ -210,7 +210,7 @@ class Round:
             if successor is not None:
                 following.append(successor)
                 self.remember([successor])
-                stalled[program.name] = waited + 1 if m.progress_low <= 0 and made.action != "promote" else 0
+                stalled[program.name] = waited + 1 if is_stalled(m) and made.action != "promote" else 0
             for rows in archive.progress_rows(program, m, made, successor, self.number):
                 self.run.memory.add(*rows)
         write_json(

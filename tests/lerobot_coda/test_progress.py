@@ -63,6 +63,7 @@ def test_allocation_prefers_progress_and_learnability():
         (2, 11, 0, "keep"),
         (10, 11, 0, "keep"),
         (10, 11, 1, "retire"),
+        (0, 2, 1, "keep"),  # too few scenes to be certain, and a gain all the same
         (0, 0, 0, "refine"),
         (18, 4, 0, "refine"),
     ],
