@@ -11,7 +11,7 @@ from fakeworld import FakeEngine, Killed, numbers, write_recipes
 from rich.console import Console
 
 from lerobot_coda import memory as m
-from lerobot_coda.console import Display, Planned
+from lerobot_coda.console import PRIOR_S, Display, Planned
 from lerobot_coda.evolve import evolve
 from lerobot_coda.memory import Memory
 from libero_pro.record import RecordError
@@ -215,7 +215,7 @@ def test_time_left_falls_as_work_is_done():
     out = io.StringIO()
     display = Display(Console(file=out), clock=lambda: now[0])
     display.plan([Planned("train", "a", 100), Planned("train", "b", 300)])
-    assert display.left_s() == pytest.approx(400 * 0.12)
+    assert display.left_s() == pytest.approx(400 * PRIOR_S["train"])
     with display.stage("train", "a", 100) as tick:
         for done in range(1, 101):
             now[0] += 1.0
