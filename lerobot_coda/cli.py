@@ -69,10 +69,11 @@ def _demos(arguments: argparse.Namespace) -> None:
 def _report(arguments: argparse.Namespace) -> None:
     import json
 
-    from lerobot_coda.report import build_report, figure_rows, load_run, print_summary
+    from lerobot_coda.report import figure_rows, load_run, print_summary, write_report
     from libero_pro.record import write_atomically
 
-    page, summary = build_report(arguments.run_folder), load_run(arguments.run_folder)
+    summary = load_run(arguments.run_folder)
+    page = write_report(summary, arguments.run_folder / "report")
     print_summary(summary)
     if arguments.json:
         write_atomically(arguments.json, (json.dumps(figure_rows(summary), indent=1) + "\n").encode())

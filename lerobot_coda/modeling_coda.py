@@ -17,8 +17,8 @@ from lerobot_coda.columns import EXECUTED, POINTS, POTENTIAL
 from lerobot_coda.configuration_coda import CodaConfig
 from lerobot_coda.grounding import GroundingSet
 from lerobot_coda.value import advantage_weights, chunk_return, chunk_target, expectation, support, two_hot
+from libero_pro.footage import FRAME_AGE
 
-FRAME_AGE = "observation.coda_frame_age"
 METRES = 30.0  # weight of the world-point loss, which counts metres, beside the heat map's
 
 

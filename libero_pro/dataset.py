@@ -21,7 +21,7 @@ from lerobot.datasets.aggregate import aggregate_datasets
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
 from libero_pro.episode import Episode
-from libero_pro.footage import render_episodes, rendered_steps, shown_steps
+from libero_pro.footage import FRAME_AGE, render_episodes, rendered_steps, shown_steps
 from libero_pro.record import RecordError, write_atomically
 from libero_pro.render import Profile
 
@@ -30,7 +30,6 @@ IMAGE_KEYS = {"agentview": "observation.images.image", "wrist": "observation.ima
 STATE_NAMES = ["x", "y", "z", "rx", "ry", "rz", "gripper_left", "gripper_right"]
 ACTION_NAMES = ["dx", "dy", "dz", "drx", "dry", "drz", "gripper"]
 SUMMARY = "libero_pro.json"
-FRAME_AGE = "observation.coda_frame_age"
 _COLUMN_PREFIX = "observation.coda_"  # `observation.*` is what LeRobot's processors let through to a policy
 # Appending an episode rewrites the current video file and each read opens its file anew: small files keep both cheap.
 _VIDEO_FILE_MB = 1
@@ -233,14 +232,13 @@ def _write_episode(
     wanted = episode.actions if episode.expert_actions is None else episode.expert_actions
     actions = np.concatenate([wanted, np.zeros((1, 7))]).astype(np.float32)
     state = episode.proprio.astype(np.float32)
-    times = rendered_steps(steps, render_every)
     shown = shown_steps(steps, render_every)
-    row_of = {int(time): row for row, time in enumerate(times)}
+    row = np.searchsorted(rendered_steps(steps, render_every), shown)
     ended = np.arange(steps + 1) >= steps - 1
     for t in range(steps + 1):
         dataset.add_frame(
             {
-                **{IMAGE_KEYS[camera]: stack[row_of[int(shown[t])]] for camera, stack in images.items()},
+                **{IMAGE_KEYS[camera]: stack[row[t]] for camera, stack in images.items()},
                 "observation.state": state[t],
                 "action": actions[t],
                 "next.reward": np.array([episode.success and t == steps - 1], np.float32),

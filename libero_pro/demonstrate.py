@@ -86,31 +86,30 @@ def correct(
     In order; rows where the expert has no answer are zero, which learners leave out. An episode for which it has none
     at all is left out. No physics is simulated. RecordError when an episode cannot be relabeled for another reason.
     """
-    jobs = [(index, episode) for index, episode in enumerate(episodes)]
     corrected: dict[int, Episode] = {}
     outcomes = run_in_workers(
-        jobs,
+        episodes,
         make_state=_build,
         work=_relabel,
         workers=workers,
-        key=lambda job: (job[1].scene.suite, job[1].scene.task_id),
+        key=lambda episode: (episode.scene.suite, episode.scene.task_id),
     )
     for done, outcome in enumerate(outcomes, 1):
-        index, episode = outcome.job
+        episode = outcome.job
         if outcome.error is not None or outcome.result is None:
             raise RecordError(f"cannot relabel the episode in scene {episode.scene.hash}: {outcome.error}")
         labels = outcome.result
         if np.isfinite(labels).all(axis=1).any():
-            corrected[index] = replace(episode, expert_actions=np.nan_to_num(labels, nan=0.0))
+            corrected[outcome.index] = replace(episode, expert_actions=np.nan_to_num(labels, nan=0.0))
         if progress is not None:
-            progress(done, len(jobs))
+            progress(done, len(episodes))
     return [corrected[index] for index in sorted(corrected)]
 
 
-def _relabel(sim: Any, job: tuple[int, Episode], ask: Ask) -> np.ndarray:
+def _relabel(sim: Any, episode: Episode, ask: Ask) -> np.ndarray:
     from libero_pro.expert import relabel
 
-    return relabel(sim, job[1])
+    return relabel(sim, episode)
 
 
 def _build(key: tuple[str, int]) -> Any:

@@ -14,6 +14,8 @@ from libero_pro.scene import SceneSpec
 from libero_pro.suites import get_task
 from libero_pro.workers import Ask, run_in_workers
 
+FRAME_AGE = "observation.coda_frame_age"  # column: control steps since the frame's image was rendered
+
 
 def rendered_steps(steps: int, render_every: int) -> np.ndarray:
     """Instants of an episode of `steps` control steps that get an image of their own: 0, r, 2r, ... and the last."""

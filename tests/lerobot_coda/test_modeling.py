@@ -11,7 +11,8 @@ from lerobot_coda.backbones.language import embed
 from lerobot_coda.columns import EXECUTED, POINTS, POTENTIAL
 from lerobot_coda.configuration_coda import CodaConfig
 from lerobot_coda.grounding import GroundingSet
-from lerobot_coda.modeling_coda import FRAME_AGE, CodaPolicy
+from lerobot_coda.modeling_coda import CodaPolicy
+from libero_pro.footage import FRAME_AGE
 
 PROMPT = "pick the milk and place it in the basket"
 
