@@ -1,244 +1,254 @@
-"""`--policy.type=coda`: a grounded chunking policy with action-chunk value heads, as a LeRobot policy."""
+"""`--policy.type=coda`: any backbone, cloned with weights that an action-chunk critic gives, as a LeRobot policy."""
 
+import logging
 from collections import deque
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from lerobot.policies.pretrained import PreTrainedPolicy
-from torch import Tensor, nn
+from safetensors.torch import load_file
+from torch import Tensor
 
-from lerobot_coda.backbones.grounded import GroundedBackbone, Grounding, grounding_loss, mlp
-from lerobot_coda.backbones.language import embed
-from lerobot_coda.backbones.vision import COARSE_CHANNELS, FINE_CHANNELS, feature_maps
-from lerobot_coda.columns import EXECUTED, POINTS, POTENTIAL
-from lerobot_coda.configuration_coda import CodaConfig
-from lerobot_coda.grounding import GroundingSet
-from lerobot_coda.value import advantage_weights, chunk_return, chunk_target, expectation, support, two_hot
-from libero_pro.footage import FRAME_AGE
+import lerobot_coda.processor_coda  # noqa: F401  (its step is known wherever a checkpoint's processors are read)
+from lerobot_coda.backbones.base import ACTION, IS_PAD, STATE, Batch
+from lerobot_coda.backbones.families import build_backbone
+from lerobot_coda.backbones.weights import checkpoint_folder, policy_type
+from lerobot_coda.chunk_critic import ChunkCritic, ChunkCriticConfig, ChunkTransition
+from lerobot_coda.columns import EXECUTED, POTENTIAL
+from lerobot_coda.configuration_coda import LABEL_PREFIX, CodaConfig
+from lerobot_coda.value import advantage_weights
 
-METRES = 30.0  # weight of the world-point loss, which counts metres, beside the heat map's
+VALUE_LR = 3e-4  # of the critic's heads beside a pretrained backbone, whose own rate is far smaller
+LATER_IS_PAD = f"{STATE}_is_pad"
+EARLIER_HEADS = ("value_head.", "value_target.")  # of checkpoints written before the critic had a module of its own
 
 
 class CodaPolicy(PreTrainedPolicy):
-    """Grounds the instruction, acts in chunks, and values them.
+    """Acts in chunks by its backbone, and values them by its critic.
 
-    Labels it learns from, where a dataset has them: `observation.coda_points` (10,): u, v, x, y, z of target and
-    receptacle; `observation.coda_potential` (1,): Phi; see `lerobot_coda.columns`.
+    Labels it learns from, where a dataset has them: `observation.coda_potential` (1,): Phi;
+    `observation.coda_executed` (1,); see `lerobot_coda.columns`.
     """
 
     config_class = CodaConfig
     name = "coda"
 
-    def __init__(self, config: CodaConfig, **kwargs: Any):
+    def __init__(self, config: CodaConfig, *, backbone_weights: bool = True, **kwargs: Any):
+        """backbone_weights: load those at `config.backbone_path`; False where a checkpoint's own follow."""
         super().__init__(config)
         config.input_features = config.policy_inputs()
         config.validate_features()
         self.config: CodaConfig = config
-        self.backbone = GroundedBackbone(config.chunk_size, config.width, config.hidden)
-        self.value_head = mlp(self.backbone.features_size, 256, config.value_bins)
-        self.value_target = deepcopy(self.value_head).requires_grad_(False)
-        self._cache = FeatureCache(config)
-        self._static: StaticLayouts | None = None
+        self.backbone = build_backbone(config, pretrained=backbone_weights, **kwargs)
+        self.critic: ChunkCritic | None = None
+        if config.value_weight > 0:
+            self.critic = ChunkCritic(
+                ChunkCriticConfig(
+                    features=self.backbone.features_size,
+                    horizon=config.n_action_steps,
+                    actions=int(config.output_features[ACTION].shape[0]),
+                    gamma=config.gamma,
+                    bins=config.value_bins,
+                    use_q=config.value_q,
+                )
+            )
+            if config.advantage_weighting and not self.backbone.weighs:
+                raise ValueError(
+                    f"the LeRobot policy '{config.backbone}' gives no loss for each sample, so advantages cannot weigh "
+                    "it: set policy.advantage_weighting=false"
+                )
+        if config.best_of > 1 and not self.backbone.draws:
+            raise ValueError(f"best_of={config.best_of}: the backbone '{config.backbone}' always gives the same chunk")
         self.reset()
 
-    def get_optim_params(self) -> list[nn.Parameter]:
-        return [p for p in self.parameters() if p.requires_grad]
+    def get_optim_params(self) -> list[dict[str, Any]]:
+        """The backbone's parameter groups, and the critic's heads with a learning rate of their own."""
+        groups = self.backbone.groups()
+        if self.critic is not None:
+            rate = self.config.value_lr or (None if self.config.backbone == "grounded" else VALUE_LR)
+            heads = [p for p in self.critic.online.parameters() if p.requires_grad]
+            groups.append({"params": heads, **({"lr": rate} if rate else {})})
+        return [group for group in groups if group["params"]]
 
     def reset(self) -> None:
         self._queue: deque[Tensor] = deque()
 
     @torch.no_grad()
     def update(self) -> None:
-        """Called by LeRobot after each optimizer step: the target head follows the value head."""
-        if self.config.value_weight > 0:
-            for target, online in zip(self.value_target.parameters(), self.value_head.parameters(), strict=True):
-                target.lerp_(online, 1 - self.config.value_target_decay)
+        """Called by LeRobot after each optimizer step: the target heads follow the critic's."""
+        if self.critic is not None:
+            self.critic.update_targets(self.config.value_target_decay)
 
     # --- acting ---------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def predict_action_chunk(self, batch: dict[str, Any], **kwargs: Any) -> Tensor:
-        """Action chunk (B, chunk_size, 7) for one observation a row; the gripper is -1 or 1."""
+    def predict_action_chunk(self, batch: Batch, **kwargs: Any) -> Tensor:
+        """Action chunk (B, chunk_size, A) for one observation a row: of `best_of` drawn ones that of largest Q."""
         self.eval()
-        fine, coarse = feature_maps(batch[self.config.camera], self.config.image_size)
-        _, features = self._understand(fine, coarse, batch["observation.state"], batch["task"])
-        action = self.backbone.act(features)
-        gripper = torch.where(action[..., 6:] > 0, 1.0, -1.0)
-        return torch.cat([action[..., :6].clamp(-1, 1), gripper], -1)
+        count = self.config.best_of
+        if count == 1 or self.critic is None:
+            return self.backbone.sample(batch, **kwargs)
+        rows = len(batch[STATE])
+        drawn = self.backbone.sample({key: _repeated(value, rows, count) for key, value in batch.items()}, **kwargs)
+        drawn = drawn.unflatten(0, (rows, count))
+        best = self.critic.q(self.backbone.features(batch), drawn).argmax(-1)
+        return drawn[torch.arange(rows, device=best.device), best]
 
     @torch.no_grad()
-    def select_action(self, batch: dict[str, Any], **kwargs: Any) -> Tensor:
-        """Next action (B, 7); a new chunk is predicted when the last one's `n_action_steps` are used up."""
+    def select_action(self, batch: Batch, **kwargs: Any) -> Tensor:
+        """Next action (B, A); a new chunk is predicted when the last one's `n_action_steps` are used up."""
         if not self._queue:
             chunk = self.predict_action_chunk(batch)
             self._queue.extend(chunk[:, : self.config.n_action_steps].unbind(1))
         return self._queue.popleft()
 
-    def _understand(self, fine: Tensor, coarse: Tensor, state: Tensor, task: list[str]) -> tuple[Grounding, Tensor]:
-        sentence = embed(task, state.device)
-        grounding = self.backbone.ground(self.backbone.key_map(fine, coarse), sentence)
-        return grounding, self.backbone.features(grounding, sentence, state)
-
     # --- learning -------------------------------------------------------------------------------------------------
 
-    def forward(self, batch: dict[str, Any], reduction: str = "mean") -> tuple[Tensor, dict[str, float]]:
-        """Weighted cloning + grounding + value losses; `reduction="none"` gives the (B,) cloning loss alone."""
-        config = self.config
-        learn_value = config.value_weight > 0
-        images, state, task = batch[config.camera], batch["observation.state"], batch["task"]
-        later = None
-        if learn_value:
-            images, later = images[:, 0], (images[:, 1], state[:, 1])
-            state = state[:, 0]
-        fine, coarse = self._cache.maps(images, _image_index(batch))
-        grounding, features = self._understand(fine, coarse, state, task)
-        cloning = self._cloning_loss(features, batch)
+    def forward(self, batch: Batch, reduction: str = "mean") -> tuple[Tensor, dict[str, float]]:
+        """Weighted cloning + critic + auxiliary losses; `reduction="none"` gives the (B,) cloning loss alone."""
+        now, later = split_in_time(batch, self.config.n_action_steps)
+        cloned = self.backbone.clone(now)
+        logs = {**cloned.logs, "cloning_loss": cloned.loss.mean().item()}
         if reduction == "none":
-            return cloning, {"cloning_loss": cloning.mean().item()}
+            return cloned.loss, logs
+        weights, loss = torch.ones_like(cloned.loss), cloned.loss.new_zeros(())
+        if self.critic is not None:
+            if later is None:
+                raise ValueError(f"value_weight > 0 needs the observation {self.config.n_action_steps} steps later")
+            learned = self.critic.loss(self._transition(batch, now, later, cloned.features))
+            logs |= learned.logs
+            loss = loss + self.config.value_weight * learned.loss
+            if self.config.advantage_weighting:
+                weights = self._weights(learned.advantage, now)
+        loss = loss + (weights * cloned.loss).mean()
+        return loss if cloned.auxiliary is None else loss + cloned.auxiliary, logs
 
-        logs: dict[str, float] = {}
-        weights = torch.ones_like(cloning)
-        loss = cloning.new_zeros(())
-        if learn_value and later is not None:
-            value_loss, advantage = self._value_loss(features.detach(), later, task, batch, logs)
-            loss = loss + config.value_weight * value_loss
-            weights = advantage_weights(advantage, config.advantage_temperature, config.advantage_clip)
-            if EXECUTED in batch:  # an advantage judges what was executed, not what an expert says instead
-                executed = batch[EXECUTED].reshape(len(weights), -1)[:, 0]
-                weights = executed * weights + (1 - executed)
-        loss = loss + (weights * cloning).mean()
-        logs["cloning_loss"] = cloning.mean().item()
-        if config.grounding_weight > 0:
-            loss = loss + config.grounding_weight * self._grounding_loss(grounding, batch, logs)
-        return loss, logs
+    def _weights(self, advantage: Tensor, now: Batch) -> Tensor:
+        """Of each sample's cloning loss, (B,)."""
+        weights = advantage_weights(advantage, self.config.advantage_temperature, self.config.advantage_clip)
+        if EXECUTED in now:  # an advantage judges what was executed, not what an expert says instead
+            executed = now[EXECUTED].reshape(-1)
+            weights = executed * weights + (1 - executed)
+        return weights
 
-    def _cloning_loss(self, features: Tensor, batch: dict[str, Any]) -> Tensor:
-        """L1 on the deltas, cross-entropy on the gripper, padded steps masked: (B,)."""
-        target = batch["action"]
-        predicted = self.backbone.act(features)
-        valid = (~batch["action_is_pad"]).float() if "action_is_pad" in batch else torch.ones_like(target[..., 0])
-        valid = valid * (target[..., 6].abs() > 0.5)  # the appended terminal frame carries no action
-        arm = F.l1_loss(predicted[..., :6], target[..., :6], reduction="none").mean(-1)
-        gripper = F.binary_cross_entropy_with_logits(predicted[..., 6], (target[..., 6] > 0).float(), reduction="none")
-        return ((arm + 0.1 * gripper) * valid).sum(-1) / valid.sum(-1).clamp_min(1.0)
-
-    def _grounding_loss(self, grounding: Grounding, batch: dict[str, Any], logs: dict[str, float]) -> Tensor:
-        loss = torch.zeros((), device=grounding.world.device)
-        if POINTS in batch:
-            points = batch[POINTS]
-            points = (points[:, 0] if points.dim() == 3 else points).view(-1, 2, 5)
-            cross, metres = grounding_loss(grounding, points[..., :2], points[..., 2:], torch.ones_like(points[..., 0]))
-            logs["grounding_demo_mm"] = metres.item() * 1000
-            loss = loss + 0.1 * cross + METRES * metres
-        if self.config.grounding_path:
-            if self._static is None:
-                self._static = StaticLayouts(Path(self.config.grounding_path), self.config)
-            fine, coarse, sentence, image, world, weight = self._static.draw(grounding.world.device)
-            asked = self.backbone.ground(self.backbone.key_map(fine, coarse), sentence)
-            cross, metres = grounding_loss(asked, image, world, weight)
-            logs["grounding_static_mm"] = metres.item() * 1000
-            loss = loss + 0.1 * cross + METRES * metres
-        return loss
-
-    def _value_loss(
-        self,
-        features: Tensor,
-        later: tuple[Tensor, Tensor],
-        task: list[str],
-        batch: dict[str, Any],
-        logs: dict[str, float],
-    ) -> tuple[Tensor, Tensor]:
-        """V = Phi + V_theta on the unshaped reward: categorical loss of V_theta, and the chunk's advantage (B,)."""
-        config = self.config
-        if POTENTIAL not in batch:
+    def _transition(self, batch: Batch, now: Batch, later: Batch, features: Tensor) -> ChunkTransition:
+        if POTENTIAL not in now:
             raise ValueError(
                 f"value_weight > 0 needs the column {POTENTIAL}; `lerobot-coda demos` builds datasets with it"
             )
-        phi, later_phi = batch[POTENTIAL].reshape(len(features), 2).unbind(-1)
-        valid = (~batch["next.reward_is_pad"]).float()
-        rewards = batch["next.reward"].reshape(valid.shape)
-        tau = valid.sum(-1)
-        reward = chunk_return(rewards, valid, config.gamma)
-        terminated = ((rewards * valid).sum(-1) > 0).float()
-        centres = support(config.value_bins, -1.0, 1.0, features.device)
-        with torch.no_grad():
-            ahead = (~batch["action_is_pad"][:, : config.n_action_steps + 1]).sum(-1) - 1
-            fine, coarse = self._cache.maps(later[0], _image_index(batch, ahead))
-            _, later_features = self._understand(fine, coarse, later[1], task)
-            value = phi + expectation(self.value_target(features), centres)
-            later_value = later_phi + expectation(self.value_target(later_features), centres)
-            target = chunk_target(reward, later_value, tau, terminated, config.gamma)
-        logits = self.value_head(features)
-        loss = -(two_hot(target - phi, centres) * logits.log_softmax(-1)).sum(-1).mean()
-        advantage = target - value
-        logs["value_loss"], logs["value"] = loss.item(), value.mean().item()
-        logs["advantage_std"] = advantage.std().item() if len(advantage) > 1 else 0.0
-        return loss, advantage
-
-
-def _image_index(batch: dict[str, Any], ahead: Tensor | int = 0) -> Tensor | None:
-    """Dataset index of the frame for which the image was rendered: frames that hold an older image share its features.
-
-    `ahead` (B,): how many frames after the row's own; then the age is the second of the two that the batch holds.
-    """
-    if "index" not in batch:
-        return None
-    index = batch["index"].reshape(-1)
-    age = batch.get(FRAME_AGE)
-    if age is None:
-        return index + ahead
-    age = age.reshape(len(index), -1)
-    return index + ahead - (age[:, 0] if isinstance(ahead, int) else age[:, -1]).long()
-
-
-class FeatureCache:
-    """Frozen feature maps by dataset index, computed once; a full cache simply stops growing."""
-
-    def __init__(self, config: CodaConfig):
-        self.size = config.image_size
-        cells = (self.size // 8) ** 2 * FINE_CHANNELS + (self.size // 16) ** 2 * COARSE_CHANNELS
-        self.capacity = int(config.feature_cache_gb * 2**30 / (2 * cells))
-        self.rows: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def maps(self, images: Tensor, index: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Maps of images (B, 3, H, W); rows with a known index are not computed again."""
-        if index is None:
-            return feature_maps(images, self.size)
-        keys = index.reshape(-1).tolist()
-        new = [i for i, key in enumerate(keys) if key not in self.rows and key not in keys[:i]]
-        fresh: dict[int, tuple[Tensor, Tensor]] = {}
-        if new:
-            fine, coarse = feature_maps(images[new], self.size)
-            for row, i in enumerate(new):
-                fresh[keys[i]] = (fine[row].clone(), coarse[row].clone())
-                if len(self.rows) < self.capacity:
-                    self.rows[keys[i]] = fresh[keys[i]]
-        rows = [fresh[key] if key in fresh else self.rows[key] for key in keys]
-        return torch.stack([row[0] for row in rows]), torch.stack([row[1] for row in rows])
-
-
-class StaticLayouts:
-    """Minibatches of a grounding set whose feature maps are computed when first drawn."""
-
-    def __init__(self, path: Path, config: CodaConfig):
-        self.data = GroundingSet.load(path)
-        self.batch = min(config.grounding_batch_size, len(self.data))
-        self.cache = FeatureCache(config)
-        self.order = torch.Generator().manual_seed(0)
-        self.sentences = embed(self.data.texts)
-
-    def draw(self, device: torch.device) -> tuple[Tensor, ...]:
-        """fine, coarse, sentences (B, Q, 384), image points (BQ, 2, 2), world points (BQ, 2, 3), weight (BQ, 2)."""
-        rows = torch.randint(len(self.data), (self.batch,), generator=self.order)
-        n = rows.numpy()
-        images = torch.from_numpy(self.data.images[n]).permute(0, 3, 1, 2).float().to(device) / 255
-        fine, coarse = self.cache.maps(images, rows)
-        sentence = self.sentences[torch.from_numpy(self.data.text[n]).long()].to(device)
-        image, world, weight = (
-            torch.from_numpy(array[n]).float().to(device).flatten(0, 1)
-            for array in (self.data.image_points, self.data.world_points, self.data.weight)
+        steps = self.config.n_action_steps
+        valid = (~batch["next.reward_is_pad"] & ~batch[IS_PAD][:, :steps]).float()
+        reward = batch["next.reward"].reshape(valid.shape)
+        return ChunkTransition(
+            features=features,
+            later_features=self.backbone.features(later),
+            chunk=batch[ACTION][:, :steps],
+            valid=valid,
+            reward=reward,
+            terminated=((reward * valid).sum(-1) > 0).float(),
+            phi=now[POTENTIAL].reshape(-1),
+            later_phi=later[POTENTIAL].reshape(-1),
+            open_loop=now[EXECUTED].reshape(-1) if EXECUTED in now else None,
         )
-        return fine, coarse, sentence, image, world, weight
+
+    # --- checkpoints ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_name_or_path: str | Path, *, config: Any = None, strict: bool = False, **kwargs: Any
+    ) -> "CodaPolicy":
+        """A checkpoint of this policy; or, as the base of adapters, the policy around a pretrained backbone."""
+        if config is not None and config.backbone_path:
+            folder = checkpoint_folder(pretrained_name_or_path)
+            if policy_type(folder) != cls.name:
+                config.backbone_path = str(pretrained_name_or_path)
+                kwargs.pop("revision", None)
+                return cls(config, **kwargs).to(config.device).eval()
+        return super().from_pretrained(
+            pretrained_name_or_path, config=config, strict=strict, backbone_weights=False, **kwargs
+        )
+
+    @classmethod
+    def _load_as_safetensor(cls, model: "CodaPolicy", model_file: str, map_location: str, strict: bool) -> "CodaPolicy":
+        """Loads all of the backbone, or raises ValueError; a critic that the file lacks starts anew."""
+        weights = {k: v for k, v in load_file(model_file).items() if not k.startswith(EARLIER_HEADS)}
+        if model.critic is None:
+            weights = {k: v for k, v in weights.items() if not k.startswith("critic.")}
+        try:
+            missing, unexpected = model.load_state_dict(weights, strict=False)
+        except RuntimeError as error:
+            raise ValueError(
+                f"{model_file} does not fit this policy's settings: {' '.join(str(error).split())}"
+            ) from None
+        tied = {p.data_ptr() for name, p in model.named_parameters(remove_duplicate=False) if name in weights}
+        own = dict(model.named_parameters(remove_duplicate=False))
+        lost = [n for n in missing if not n.startswith("critic.") and not (n in own and own[n].data_ptr() in tied)]
+        if lost or unexpected:
+            raise ValueError(f"{model_file} does not fit this policy's settings: '{[*lost, *unexpected][0]}' differs")
+        if any(name.startswith("critic.") for name in missing):
+            logging.info("The checkpoint has no critic: its heads start anew.")
+        return model
+
+    # --- adapters -------------------------------------------------------------------------------------------------
+
+    def wrap_with_peft(self, peft_config: Any = None, peft_cli_overrides: dict[str, Any] | None = None) -> Any:
+        """Adapters in the backbone; the critic is trained and saved whole beside them."""
+        if not self.config.pretrained_path and self.config.backbone_path:
+            self.name_or_path = str(self.config.backbone_path)
+        return super().wrap_with_peft(peft_config, peft_cli_overrides)
+
+    def _get_default_peft_targets(self) -> dict[str, Any]:
+        pattern = self.backbone.adapted()
+        return {"target_modules": rf"backbone\.{pattern}"} if pattern else {}
+
+    def _build_peft_config(self, cli_overrides: dict[str, Any]) -> Any:
+        """LeRobot's adapter settings, with alpha = 2 r where none is given: PEFT's default would shrink each update."""
+        chosen = dict(cli_overrides)
+        if (chosen.get("method_type") or "LORA").upper() == "LORA" and chosen.get("lora_alpha") is None:
+            chosen["lora_alpha"] = 2 * (chosen.get("r") or 16)
+        heads = ["critic"] if self.critic is not None else []
+        chosen["full_training_modules"] = [*(chosen.get("full_training_modules") or []), *heads]
+        return super()._build_peft_config(chosen)
+
+    def _validate_peft_config(self, peft_config: Any) -> None:
+        if not (self.config.pretrained_path or self.config.backbone_path):
+            raise ValueError("--peft adapts a pretrained policy: set policy.backbone_path to it, or policy.path")
+
+
+def split_in_time(batch: Batch, steps: int) -> tuple[Batch, Batch | None]:
+    """The B observations at t, with everything else of the batch, and those `steps` later; None where there are none.
+
+    A backbone's preprocessor leaves 2B rows, first those at t; the grounded one's leaves two observations a row.
+    The later batch's `index` is that of the frame it shows.
+    """
+    rows = len(batch[ACTION])
+    state = batch[STATE]
+    stacked = len(state) == 2 * rows
+    if not stacked and state.dim() < 3:
+        return batch, None
+    now, later = dict(batch), {}
+    for key, value in batch.items():
+        label = key.startswith(LABEL_PREFIX)
+        if key == "task" or (key.startswith("observation.") and not key.endswith("_is_pad")):
+            if label or not stacked:
+                paired = isinstance(value, Tensor) and (value.dim() > 1 and value.shape[1] == 2)
+                now[key], later[key] = (value[:, 0], value[:, 1]) if paired else (value, value)
+            else:
+                now[key], later[key] = value[:rows], value[rows:]
+    if "index" in batch:
+        now["index"] = batch["index"].reshape(-1)
+        later["index"] = now["index"] + steps
+        if LATER_IS_PAD in batch:  # past the end the loader repeats the last frame
+            last = (~batch["next.reward_is_pad"]).sum(-1) - 1
+            later["index"] = torch.where(batch[LATER_IS_PAD][:, 1], now["index"] + last, later["index"])
+    return now, later
+
+
+def _repeated(value: Any, rows: int, count: int) -> Any:
+    """Each row of a batch's entry `count` times in a row."""
+    if isinstance(value, Tensor) and value.dim() > 0 and len(value) == rows:
+        return value.repeat_interleave(count, 0)
+    if isinstance(value, list) and len(value) == rows:
+        return [item for item in value for _ in range(count)]
+    return value

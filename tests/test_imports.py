@@ -15,6 +15,9 @@ MAY_IMPORT_LEROBOT = {
     "lerobot_coda/modeling_coda.py",
     "lerobot_coda/processor_coda.py",
     "lerobot_coda/training.py",
+    "lerobot_coda/backbones/families.py",
+    "lerobot_coda/backbones/pi0.py",
+    "lerobot_coda/backbones/smolvla.py",
     "lerobot_policy_coda.py",
 }
 

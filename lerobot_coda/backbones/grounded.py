@@ -64,7 +64,7 @@ class GroundedBackbone(nn.Module):
         self.offset = nn.Conv2d(width, 2, 1)
         self.point = mlp(2 + 8 + 2 * width, 128, 3)
         self.instruction = nn.Sequential(nn.Linear(EMBEDDING_SIZE, 32), nn.GELU())
-        self.features_size = 9 + 2 + 2 * (3 + 9 + 2) + 9 + 32 + 2 * 16
+        self.features_size = 1 + 6 + 2 + 2 * 9 + 9 + 32 + 2 * 16
         self.appearance = nn.Linear(width, 16)
         self.action = mlp(self.features_size, hidden, chunk_size * 7, layers=3)
 
@@ -107,13 +107,13 @@ class GroundedBackbone(nn.Module):
             appearance.view(total, len(ROLES), self.width),
         )
 
-    def features(self, grounding: Grounding, sentence: Tensor, state: Tensor) -> Tensor:
+    def head_features(self, grounding: Grounding, sentence: Tensor, state: Tensor) -> Tensor:
         """What the action and value heads see: (B, features_size). state (B, 8) as LeRobot's LIBERO gives it."""
         position, angle, fingers = state[:, :3], state[:, 3:6], state[:, 6:8]
-        parts = [position / WORLD_SCALE, rotation_features(angle), fingers / 0.04]
+        # Only differences and the height: what is learned at one place holds at every other.
+        parts = [position[:, 2:] / WORLD_SCALE, rotation_features(angle), fingers / 0.04]
         for role in range(len(ROLES)):
-            point = grounding.world[:, role]
-            parts += [point / WORLD_SCALE, nearness(point - position), grounding.image[:, role] * 2 - 1]
+            parts += [nearness(grounding.world[:, role] - position)]
         parts += [nearness(grounding.world[:, 1] - grounding.world[:, 0]), self.instruction(sentence)]
         parts += [self.appearance(grounding.appearance).flatten(1)]
         return torch.cat(parts, -1)

@@ -85,7 +85,7 @@ def test_value_learning_weighs_cloning_and_moves_the_target_head() -> None:
     data["next.reward"][0, 2] = 1.0
     assert policy.config.observation_delta_indices == [0, 3]
     optimizer = torch.optim.AdamW(policy.get_optim_params(), lr=1e-2)
-    before = policy.value_target[0].weight.clone()
+    before = policy.critic.target["v"][0].weight.clone()
     for _ in range(3):
         loss, logs = policy(data)
         optimizer.zero_grad()
@@ -94,7 +94,7 @@ def test_value_learning_weighs_cloning_and_moves_the_target_head() -> None:
         policy.update()
     assert {"value_loss", "value", "cloning_loss"} <= set(logs)
     assert all(type(value) is float for value in logs.values())
-    assert not torch.equal(before, policy.value_target[0].weight)
+    assert not torch.equal(before, policy.critic.target["v"][0].weight)
 
 
 def test_value_learning_without_its_column_says_which_command_adds_it() -> None:
@@ -123,7 +123,7 @@ def test_static_layouts_are_drawn_and_learned_from(tmp_path: Path) -> None:
 def test_cached_features_equal_fresh_ones() -> None:
     policy, data = CodaPolicy(config()), batch()
     first, _ = policy(data, reduction="none")
-    assert len(policy._cache.rows) == 4
+    assert len(policy.backbone._cache.rows) == 4
     second, _ = policy(data, reduction="none")
     assert torch.equal(first, second)
 
@@ -133,7 +133,7 @@ def test_frames_that_hold_an_older_image_share_its_features() -> None:
     data["index"] = torch.tensor([8, 9, 10, 12])
     data[FRAME_AGE] = torch.tensor([0.0, 1.0, 2.0, 0.0])
     policy(data)
-    assert sorted(policy._cache.rows) == [8, 12]
+    assert sorted(policy.backbone._cache.rows) == [8, 12]
 
 
 def test_chunks_are_executed_before_a_new_one_is_predicted() -> None:
