@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from lerobot_coda.potential import StagedPotential
+from lerobot_coda.potential import StagedPotential, from_goal
+from lerobot_coda.potential.trace import Trace
 from libero_pro.camera import project
 from libero_pro.episode import Episode
 from libero_pro.footage import shown_steps
-from libero_pro.goals import roles
 
 POINTS, POTENTIAL, EXECUTED = "observation.coda_points", "observation.coda_potential", "observation.coda_executed"
+STAGE = "observation.coda_stage"
 
 
 def coda_columns(
@@ -16,26 +17,34 @@ def coda_columns(
 ) -> dict[str, np.ndarray]:
     """Label columns of an episode whose images are rendered every `render_every` steps, each (T+1, d) float32.
 
-    points     (10,) for target and receptacle: u, v in [0, 1] of the agentview image, then x, y, z in metres, at the
-               instant that the image shows
+    points     (10,) for target and receptacle, or twice for the handle of a goal that places nothing: u, v in [0, 1] of
+               the agentview image, then x, y, z in metres, at the instant that the image shows
     potential  (1,) Phi of `potential`, or of the goal's canonical plan
     executed   (1,) 1 where the action column holds what was executed, 0 where it holds an expert's correction of it
-    Raises RecordError for a goal without a movable target and receptacle.
+    stage      (1,) of a latched potential only: the share of its stages that were reached, in [0, 1]; Phi depends on it
+               beside the state, so the value function must see it
+    Raises RecordError for a goal or a potential that speaks of what the episode does not hold.
     """
-    role = roles(episode.scene.goal, episode.object_names)
-    plan = potential or StagedPotential.from_goal(episode.scene.goal, episode.object_names)
-    if (plan.target, plan.receptacle) != (role.target, role.receptacle):
-        plan = plan.model_copy(update={"target": role.target, "receptacle": role.receptacle})
+    goal = episode.scene.goal
+    plan = potential or canonical_plan(episode)
+    phi, stage = plan.evaluate(episode), plan.run(episode).stage if plan.latched else None
+    trace = Trace(episode)
+    placed = next((n for n, predicate in enumerate(goal, 1) if len(predicate) == 3), None)
+    roles = (f"target{placed}", f"receptacle{placed}") if placed else ("handle", "handle")
     points = []
-    for name in (role.target, role.receptacle):
-        world = episode.object_pos[:, episode.object_names.index(name)]
-        world = world[shown_steps(len(episode), render_every)]
+    for role in roles:
+        world = trace.positions(role)[shown_steps(len(episode), render_every), 0]
         points.append(np.concatenate([project(episode.camera, world), world], axis=-1))
     executed = np.ones(len(episode) + 1)
     if episode.expert_actions is not None:
         executed[:-1] = (np.abs(episode.expert_actions - episode.actions) < 1e-6).all(axis=1)
-    return {
-        POINTS: np.concatenate(points, axis=-1).astype(np.float32),
-        POTENTIAL: plan.evaluate(episode)[:, None].astype(np.float32),
-        EXECUTED: executed[:, None].astype(np.float32),
-    }
+    columns = {POINTS: np.concatenate(points, axis=-1), POTENTIAL: phi[:, None], EXECUTED: executed[:, None]}
+    if stage is not None:
+        columns[STAGE] = stage[:, None]
+    return {name: values.astype(np.float32) for name, values in columns.items()}
+
+
+def canonical_plan(episode: Episode, emphasis: str | None = None) -> StagedPotential:
+    """The canonical plan of the episode's goal; `emphasis` as in `from_goal`."""
+    parts = None if episode.region_pos is None else episode.part_names
+    return from_goal(episode.scene.goal, episode.object_names, emphasis, parts=parts)

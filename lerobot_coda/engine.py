@@ -229,11 +229,9 @@ def _questions(suite: str, task_id: int, by_filename: bool) -> tuple[tuple[str, 
 
 def _columns(episode: Episode, emphasis: Any, render_every: int) -> dict[str, np.ndarray]:
     """Label columns, with the potential of the episode's own goal."""
-    from lerobot_coda.columns import coda_columns
-    from lerobot_coda.potential import StagedPotential
+    from lerobot_coda.columns import canonical_plan, coda_columns
 
-    plan = StagedPotential.from_goal(episode.scene.goal, episode.object_names, emphasis=emphasis)
-    return coda_columns(episode, plan, render_every=render_every)
+    return coda_columns(episode, canonical_plan(episode, emphasis), render_every=render_every)
 
 
 def _policy(checkpoint: Path) -> Any:

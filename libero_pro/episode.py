@@ -15,6 +15,7 @@ _ARRAYS = (
     "actions", "qpos", "frame_qpos", "site_rgba", "body_pos", "body_quat", "proprio", "object_pos", "object_quat",
     "eef_pos", "held", "goal_holds", "executed", "camera",
 )  # fmt: skip
+_LATER = ("expert_actions", "part_pos", "part_range", "part_point", "region_pos", "region_half", "touched")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,15 @@ class Episode:
     goal_holds   (T+1, n_goal) bool, each goal predicate by itself
     executed     (number of chunks,) int16 control steps each action chunk really ran (sums to T)
     camera       (3, 4) projection of the agentview camera, see libero_pro.camera
+
+    Not in files of earlier versions, None there:
+    part_names   articulated parts by the names that goals give them (`libero_pro.parts`), p of them
+    part_pos     (T+1, p) float64 their joints' positions, m or rad;  part_range (p, 2) where closed or off begins, and
+                 where open or on
+    part_point   (T+1, p, 3) float64 where each is taken hold of, world metres
+    region_names regions (sites), then fixtures, m of them;  region_pos (T+1, m, 3) float64 their centers
+    region_half  (m, 3) float64 half sizes along the world's axes at the start, 0 for fixtures
+    touched      (T+1, n + p) bool whether the gripper touches each object, then each part
     """
 
     scene: SceneSpec
@@ -67,6 +77,14 @@ class Episode:
     invalid: str | None = None
     wall_s: float = 0.0
     tags: dict[str, str] = field(default_factory=dict)
+    part_names: tuple[str, ...] = ()
+    part_pos: np.ndarray | None = None
+    part_range: np.ndarray | None = None
+    part_point: np.ndarray | None = None
+    region_names: tuple[str, ...] = ()
+    region_pos: np.ndarray | None = None
+    region_half: np.ndarray | None = None
+    touched: np.ndarray | None = None
 
     def __len__(self) -> int:
         """Number of control steps."""
@@ -77,15 +95,10 @@ class Episode:
         header = {
             "schema_version": SCHEMA_VERSION,
             "scene": self.scene.model_dump(mode="json"),
-            **{
-                f.name: getattr(self, f.name)
-                for f in fields(self)
-                if f.name not in (*_ARRAYS, "scene", "expert_actions")
-            },
+            **{f.name: getattr(self, f.name) for f in fields(self) if f.name not in (*_ARRAYS, *_LATER, "scene")},
         }
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        if self.expert_actions is not None:
-            arrays["expert_actions"] = self.expert_actions
+        arrays |= {name: getattr(self, name) for name in _LATER if getattr(self, name) is not None}
         buffer = BytesIO()
         np.savez_compressed(buffer, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
         write_atomically(path, buffer.getvalue())
@@ -99,6 +112,7 @@ class Episode:
                 header = json.loads(data["header"].tobytes())
             version = header.pop("schema_version", None)
             header["object_names"] = tuple(header["object_names"])
+            header |= {name: tuple(header.get(name, ())) for name in ("part_names", "region_names")}
             scene = header.pop("scene")
         except Exception as error:  # damaged zip, deflate, npy and JSON data fail in a dozen ways; all mean the same
             raise RecordError(f"{path} is not a readable episode ({error}); delete it and record it again") from None
@@ -132,8 +146,17 @@ class Episode:
             "held": (steps + 1,),
             "goal_holds": (steps + 1, goals),
         }
-        if self.expert_actions is not None:
-            wanted["expert_actions"] = (steps, 7)
+        parts, regions = len(self.part_names), len(self.region_names)
+        later: dict[str, tuple[int | None, ...]] = {
+            "expert_actions": (steps, 7),
+            "part_pos": (steps + 1, parts),
+            "part_range": (parts, 2),
+            "part_point": (steps + 1, parts, 3),
+            "region_pos": (steps + 1, regions, 3),
+            "region_half": (regions, 3),
+            "touched": (steps + 1, objects + parts),
+        }
+        wanted |= {name: shape for name, shape in later.items() if getattr(self, name) is not None}
         for name, shape in wanted.items():
             found = getattr(self, name).shape
             if len(found) != len(shape) or any(w not in (None, f) for w, f in zip(shape, found, strict=True)):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from libero_pro.parts import articulated_parts, subtree
 from libero_pro.scene import Goal
 
 
@@ -69,6 +70,17 @@ class StateReader:
             if model.jnt_type[j] >= 2 and model.joint(j).name not in robot_joints
         }
         self._sites = {name: model.site(name).id for name in env.object_sites_dict}
+        self._region_sites = np.array(list(self._sites.values()), int)
+        self._region_bodies = np.array(list(self._fixtures.values()), int)
+        self.region_names: tuple[str, ...] = (*self._sites, *self._fixtures)
+        self._site_size = model.site_size
+        self.parts = articulated_parts(env)
+        self.part_names: tuple[str, ...] = tuple(part.name for part in self.parts)
+        self.part_range = np.array([(part.closed, part.open) for part in self.parts], float).reshape(-1, 2)
+        self._part_qpos = np.array([model.jnt_qposadr[part.joint] for part in self.parts], int)
+        self._part_joints = np.array([part.joint for part in self.parts], int)
+        self._part_geoms = np.array([part.geom for part in self.parts], int)
+        self._part_on_axis = np.array([part.on_axis for part in self.parts], bool)
         roots = {
             **{body: name for name, body in self._fixtures.items()},
             **{int(body): name for name, body in zip(self.object_names, self._objects, strict=True)},
@@ -78,6 +90,10 @@ class StateReader:
         self._labels, self._geom_label = _label_geoms(model, roots)
         object_of = {name: index for index, name in enumerate(self.object_names)}
         self._geom_object = np.array([object_of.get(self._labels[label], -1) for label in self._geom_label])
+        self._geom_thing = self._geom_object.copy()  # objects, then parts
+        for index, part in enumerate(self.parts, len(self.object_names)):
+            self._geom_thing[subtree(model, part.body)] = index
+        self._geom_gripper = self._geom_label == self._labels.index("gripper")
         self._geom_pad = np.zeros(model.ngeom, int)
         for side, pad in ((1, "left_fingerpad"), (2, "right_fingerpad")):
             self._geom_pad[[model.geom(name).id for name in robot.gripper.important_geoms[pad]]] = side
@@ -109,6 +125,33 @@ class StateReader:
         things = self._geom_object[pairs[:, ::-1]]
         left, right = set(things[pads == 1].tolist()), set(things[pads == 2].tolist())
         return min((left & right) - {-1}, default=-1)
+
+    def touched(self) -> np.ndarray:
+        """(n + p,) bool: which objects and then which parts the gripper touches."""
+        pairs = self._data.contact.geom
+        found = np.zeros(len(self.object_names) + len(self.parts) + 1, bool)
+        found[self._geom_thing[pairs[:, ::-1][self._geom_gripper[pairs]]]] = True  # the last one: nothing of these
+        return found[:-1]
+
+    def part_pos(self) -> np.ndarray:
+        """(p,) joint positions of the articulated parts, m or rad."""
+        return self._data.qpos[self._part_qpos]
+
+    def part_point(self) -> np.ndarray:
+        """(p, 3) where each part is taken hold of: a drawer's handle, the edge of a door, the top of a knob."""
+        points = self._data.geom_xpos[self._part_geoms]
+        points[self._part_on_axis, :2] = self._data.xanchor[self._part_joints[self._part_on_axis], :2]
+        return points
+
+    def region_pos(self) -> np.ndarray:
+        """(m, 3) centers of the regions, then positions of the fixtures."""
+        return np.concatenate([self._data.site_xpos[self._region_sites], self._data.xpos[self._region_bodies]])
+
+    def region_half(self) -> np.ndarray:
+        """(m, 3) half sizes of the regions along the world's axes, as LIBERO's In reads them; 0 for fixtures."""
+        turned = self._data.site_xmat[self._region_sites].reshape(-1, 3, 3)
+        half = np.abs(turned @ self._site_size[self._region_sites][:, :, None])[..., 0]
+        return np.concatenate([half, np.zeros((len(self._region_bodies), 3))])
 
     def contacts(self) -> frozenset[tuple[str, str]]:
         """Touching pairs of names, see SceneState."""

@@ -26,6 +26,7 @@ class EpisodeRecorder:
         if self._sim.scene != self._scene:
             raise RecordError("the simulator is not in the recorder's scene; call sim.reset(scene) before start()")
         self._rows = [self._row()]
+        self._region_half = self._sim.reader.region_half()
         self._actions: list[np.ndarray] = []
         self._expert_actions: list[np.ndarray] = []
         self._executed: list[int] = []
@@ -56,7 +57,10 @@ class EpisodeRecorder:
 
     def finish(self, *, truncated: bool = False, invalid: str | None = None, **tags: str) -> Episode:
         """The episode so far; `truncated` if a horizon ended it, `invalid` with the reason if it must not count."""
-        qpos, frame_qpos, rgba, proprio, object_pos, object_quat, eef_pos, held, holds = zip(*self._rows, strict=True)
+        columns = zip(*self._rows, strict=True)
+        qpos, frame_qpos, rgba, proprio, object_pos, object_quat, eef_pos, held, holds, *privileged = columns
+        part_pos, part_point, region_pos, touched = map(np.array, privileged)
+        reader = self._sim.reader
         success = bool(holds[-1].all()) and invalid is None
         site_rgba = np.array(rgba, np.float32)
         if (site_rgba == site_rgba[0]).all():
@@ -83,10 +87,18 @@ class EpisodeRecorder:
             held=np.array(held, np.int16),
             goal_holds=np.array(holds),
             executed=np.array([count for count in self._executed if count], np.int16),
-            camera=projection(self._sim.model, self._sim.data),
+            camera=projection(self._sim.model, self._sim.frame()),
             invalid=invalid,
             wall_s=time.perf_counter() - self._began,
             tags=dict(tags),
+            part_names=reader.part_names,
+            part_pos=part_pos,
+            part_range=reader.part_range.copy(),
+            part_point=part_point,
+            region_names=reader.region_names,
+            region_pos=region_pos,
+            region_half=self._region_half,
+            touched=touched,
         )
 
     def _act(self, action: np.ndarray, expert_action: np.ndarray | None) -> bool:
@@ -108,4 +120,8 @@ class EpisodeRecorder:
             reader.eef_pos(),
             reader.held(),
             sim.goal_holds(),
+            reader.part_pos(),
+            reader.part_point(),
+            reader.region_pos(),
+            reader.touched(),
         )
