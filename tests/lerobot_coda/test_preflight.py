@@ -23,11 +23,13 @@ from libero_pro.record import RecordError
 Usage = namedtuple("Usage", "total used free")
 
 
-def _sentence(problem: str | None, *parts: str) -> None:
+def _sentence(problem: object, *parts: str) -> None:
+    """A problem, or its text from a process: one sentence with all these parts."""
     assert problem is not None
-    assert "\n" not in problem and problem.endswith(".")
+    text = str(problem)
+    assert "\n" not in text and text.endswith(".")
     for part in parts:
-        assert part in problem
+        assert part in text
 
 
 def _distribution(folder: Path, name: str, version: str = "1.0") -> None:
