@@ -18,6 +18,8 @@ from libero_pro.scene import SceneSpec
 from libero_pro.suites import get_task
 from libero_pro.workers import Ask, run_in_workers
 
+REFUSED = "refused"
+
 
 def demonstrate(
     scenes: Sequence[SceneSpec],
@@ -40,7 +42,8 @@ def demonstrate(
     progress  called with (done, total)
 
     An episode the expert does not solve is a failure with the reason in `tags["expert"]`. A scene that cannot be run (a
-    goal without a skill, no free grasp, diverging physics, a worker lost twice) gives an episode with `invalid` set.
+    goal without a skill, no free grasp, diverging physics, a worker lost twice) gives an episode with `invalid` set;
+    `tags["outcome"]` is "refused" where it was the expert that did not know how.
     RecordError for a scene of an unknown task or a noise outside [0, 1].
     """
     if not 0.0 <= noise <= 1.0:
@@ -120,9 +123,15 @@ def _build(key: tuple[str, int]) -> Any:
 
 def _solve(sim: Any, scene: SceneSpec, ask: Ask, *, noise: float, seed: int, max_steps: int | None) -> Episode:
     from libero_pro.expert import solve
+    from libero_pro.simulator import SimulationError
 
     rng = np.random.default_rng([seed, int(scene.hash, 16)])
-    return solve(sim, scene, noise=noise, rng=rng, max_steps=max_steps)
+    try:
+        return solve(sim, scene, noise=noise, rng=rng, max_steps=max_steps)
+    except SimulationError:
+        raise
+    except RecordError as error:
+        return _unrun(scene, str(error)).tagged(expert=str(error), outcome=REFUSED)
 
 
 def _stored(out: Path, scene: SceneSpec, conditions: dict[str, str]) -> Episode | None:

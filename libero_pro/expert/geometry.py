@@ -85,6 +85,16 @@ def turn_z(angle: float) -> np.ndarray:
     return np.array([[c, -s, 0.0], [s, c, 0.0], [0.0, 0.0, 1.0]])
 
 
+def turn_by(vector: np.ndarray) -> np.ndarray:
+    """Rotation matrix (3, 3) of a rotation vector (3,), by Rodrigues' formula."""
+    angle = float(np.linalg.norm(vector))
+    if angle < 1e-9:
+        return np.eye(3)
+    x, y, z = vector / angle
+    k = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    return np.eye(3) + np.sin(angle) * k + (1 - np.cos(angle)) * k @ k
+
+
 def rotation_vector(rotation: np.ndarray) -> np.ndarray:
     """Axis times angle (3,) of a rotation matrix with an angle below pi."""
     skew = np.array([rotation[2, 1] - rotation[1, 2], rotation[0, 2] - rotation[2, 0], rotation[1, 0] - rotation[0, 1]])

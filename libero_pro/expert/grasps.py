@@ -113,7 +113,7 @@ def _candidates(
         for shift in shifts[np.abs(shifts) < half]:
             slab = np.abs(v_all - middle - shift)
             for rank, height in enumerate(heights):
-                for width, at, skew in _pinches(u_all, v_all - middle - shift, points[:, 2], slab, height):
+                for width, at, skew in _pinches(u_all, v_all - middle - shift, points[:, 2], slab, height, off_center):
                     side = at - u_all.mean()
                     cost = (
                         2.0 * abs(yaw) / (np.pi / 2)
@@ -128,9 +128,12 @@ def _candidates(
 
 
 def _pinches(
-    u: np.ndarray, v: np.ndarray, z: np.ndarray, slab: np.ndarray, height: float
+    u: np.ndarray, v: np.ndarray, z: np.ndarray, slab: np.ndarray, height: float, squarely: bool
 ) -> Iterator[tuple[float, float, float]]:
-    """(width, center along u, skew) of each run of material between the pads at `height` that fingers can straddle."""
+    """(width, center along u, skew) of each run of material between the pads at `height` that fingers can straddle.
+
+    `squarely`: the pads must meet it near their middle; they slip off the end of a curved wall.
+    """
     between = (slab < PAD_HALF + 0.002) & (z > height - 0.0116) & (z < height + 0.0044)
     if not between.any():
         return
@@ -149,6 +152,8 @@ def _pinches(
         if (under_palm & (reach < PALM_HALF[0])).any():
             continue
         inside = between & (u >= start - 1e-6) & (u <= end + 1e-6)
+        if squarely and not all(abs(v[inside & (np.abs(u - end) < 0.0025)].mean()) < 0.004 for end in (start, end)):
+            continue
         near, far = u[inside & (v < 0)], u[inside & (v >= 0)]
         skew = 0.0
         if len(near) and len(far):

@@ -1,10 +1,13 @@
 """How the hand moves: proportional control below speed limits; upright, but leaning where the arm is stretched."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from libero_pro.expert.geometry import rotation_vector, turn_z
 from libero_pro.expert.world import World
 
+OPEN, HOLD, CLOSE = -1.0, 0.0, 1.0  # gripper commands
 MAX_TRANSLATION = 0.85  # of the action range, so that nothing saturates
 MAX_ROTATION = 0.5
 _POSITION_GAIN = 1.3 / 0.05  # action per meter
@@ -16,6 +19,27 @@ _MAX_LEAN = 0.35  # rad
 # Axes of the grip site at the robot's start in every LIBERO scene: fingers down, tilted by 3.25 degrees.
 _TILT = 0.05678
 HOME = np.array([[0.0, np.sqrt(1 - _TILT**2), -_TILT], [1.0, 0.0, 0.0], [0.0, -_TILT, -np.sqrt(1 - _TILT**2)]])
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the expert wants at an instant.
+
+    phase   where in its work it sees itself;  `task` is the predicate that it works on
+    action  (7,) float32;  `point` (3,) is where the grip point should go
+    """
+
+    phase: str
+    action: np.ndarray
+    point: np.ndarray
+    task: tuple[str, ...] = ()
+
+
+def towards(
+    world: World, phase: str, point: np.ndarray, turn: np.ndarray, gripper: float, speed: float = MAX_TRANSLATION
+) -> Decision:
+    """The decision to move to a grip point (3,) and through a rotation vector (3,), no faster than `speed`."""
+    return Decision(phase, np.array([*motion(world, point, turn, speed), gripper], np.float32), np.asarray(point))
 
 
 def reachable(world: World, point: np.ndarray) -> bool:
@@ -42,13 +66,13 @@ def hand_turn(world: World, yaw: float, point: np.ndarray) -> np.ndarray:
     return rotation_vector((np.eye(3) + s * k + (1 - c) * k @ k) @ wanted @ world.hand.T)
 
 
-def motion(world: World, point: np.ndarray, turn: np.ndarray) -> np.ndarray:
+def motion(world: World, point: np.ndarray, turn: np.ndarray, speed: float = MAX_TRANSLATION) -> np.ndarray:
     """Translation and rotation (6,) of the action that leads to a grip point and through a rotation vector (3,)."""
     wanted = (point - world.grip) * _POSITION_GAIN
     # A nearly straight arm brakes badly, and once straight it is stuck.
     slow = np.clip((0.985 - world.reach / _ARM_LENGTH) / 0.04, 0.35, 1.0) if world.outward(wanted) else 1.0
-    horizontal = _limited(wanted[:2], MAX_TRANSLATION * slow)
-    vertical = _limited(wanted[2:], MAX_TRANSLATION)
+    horizontal = _limited(wanted[:2], speed * slow)
+    vertical = _limited(wanted[2:], speed)
     return np.concatenate([horizontal, vertical, _limited(turn * _ROTATION_GAIN, MAX_ROTATION)])
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from libero_pro.expert.geometry import Boxes, overlaps
+from libero_pro.expert.geometry import Boxes, overlaps, turn_z
 from libero_pro.expert.grasps import FINGER, FINGER_HALF, PALM, PALM_HALF, TIP
 from libero_pro.expert.world import World
 from libero_pro.goals import owner
@@ -13,6 +13,11 @@ from libero_pro.record import RecordError
 _DROP = 0.006  # an object is let go this far above what it will rest on
 _BELOW_RIM = 0.03  # or, into a container, with its lowest point this far below the walls: they guide the fall
 _WALL_WITHIN = 0.10
+_UPHILL = 0.04  # on a slope things are put down this far above the middle of the region, m
+_LEAN = 0.6  # rad
+_APART = 0.75  # share of a region's half width at which two things on it stand
+_BELOW_REGION = 0.01  # LIBERO's In predicate extends a region down by so much, m
+_BESIDE = 0.005  # what hangs over less than this much of an object's edge lets it pass, m
 
 
 @dataclass(frozen=True)
@@ -22,16 +27,25 @@ class Place:
     xy      (2,) for its body origin
     bottom  height for its lowest point when it is let go, as far as the object itself is concerned
     ground  height of what it will rest on
+    rests   the goal still holds when the object has been let go and lies still; if not, it must be held there
+    lean    (3,) rotation vector in the world that leans a tall object uphill, where its support slopes
+    yaw     turn of the hand about the vertical, away from the robot's start, with which it is put down
     """
 
     xy: np.ndarray
     bottom: float
     ground: float
     receptacle: str
+    rests: bool = True
+    yaw: float = 0.0
+    lean: np.ndarray | None = None
 
 
-def find_place(world: World, predicate: tuple[str, ...]) -> Place:
-    """The place that an In or On predicate asks for; RecordError if the expert cannot get there."""
+def find_place(world: World, predicate: tuple[str, ...], share: tuple[int, int] = (0, 1)) -> Place:
+    """The place that an In or On predicate asks for; RecordError if the expert cannot get there.
+
+    share  (i, n): it is the i-th of n objects that go onto the same region, which are put side by side
+    """
     relation, target, destination = predicate
     boxes = world.boxes(target)
     footprint = _footprint(boxes)
@@ -49,17 +63,68 @@ def find_place(world: World, predicate: tuple[str, ...]) -> Place:
         raise RecordError(f"the expert cannot place anything on '{destination}': it is neither an object nor a region")
     static = world.others(*world.movable)
     beneath = Boxes.joined([static, world.boxes(receptacle)]) if receptacle in world.movable else static
-    occupied = world.others(*(name for name in world.names() if name not in world.movable), target, receptacle)
+    occupied = Boxes.joined([world.boxes(name) for name in world.movable if name not in (target, receptacle)])
+    level = float(_column_tops(center, np.full(2, 0.005), beneath).max(initial=0.0))
+    occupied = occupied.where(occupied.centers[:, 2] > level)  # what lies below the destination is in nobody's way
     spots = _spots(center, room)
+    if share[1] > 1 and relation == "on" and site is not None:
+        # Along x: the open fingers reach far along y.
+        spots.insert(0, center + _APART * room * [2.0 * share[0] / (share[1] - 1) - 1.0, 0.0])
     xy = next((spot for spot in spots if not len(_column_tops(spot + shift, footprint[1], occupied))), center)
     tops = _column_tops(xy + shift, footprint[1], beneath)
+    centered = _column_tops(xy, footprint[1], beneath)
+    if relation == "in" and centered.max(initial=0.0) < tops.max(initial=0.0) - 0.01:
+        xy, tops = xy - shift, centered  # its middle fits between the walls, its origin does not
     if site is not None and _covered(static, site[0]):
         raise RecordError(f"the expert cannot reach '{destination}' from above yet: something is over it")
     ground = float(tops.max(initial=0.0))
+    lean = None
+    if relation == "on" and receptacle in world.names() and receptacle not in world.movable:
+        slope = _slope(world.boxes(receptacle), center)
+        if slope is not None:
+            normal, point = slope
+            uphill = -normal[:2] / np.linalg.norm(normal[:2])
+            xy = center + _UPHILL * uphill
+            ground = float(point[2] - normal[:2] @ (xy - point[:2]) / normal[2])
+            if boxes.high()[2] - boxes.low()[2] > 2 * footprint[1].max():
+                lean = _LEAN * np.array([-uphill[1], uphill[0], 0.0])
     bottom = ground + _DROP
+    yaw = 0.0
     if relation == "in" and receptacle:
         bottom = max(bottom, _walls(world.boxes(receptacle), xy) - _BELOW_RIM)
-    return Place(xy, bottom, ground, receptacle)
+        if site is not None:
+            yaw = _fitting_yaw(world, boxes, site[1][:2])
+            origin = float(world.position(target)[2] - boxes.low()[2])  # above the lowest point
+            lowest = site[0][2] - site[1][2] - _BELOW_REGION
+            if receptacle not in world.movable and world.holds(target) and ground + origin < lowest:
+                return Place(xy, lowest + 0.012 - origin, ground, receptacle, False, yaw)
+    return Place(xy, bottom, ground, receptacle, True, yaw, lean)
+
+
+def _slope(boxes: Boxes, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Upward normal (3,) and a surface point (3,) of the broad, sloping board nearest below or beside a point (2,)."""
+    thin = boxes.halves.argmin(axis=1)
+    normals = boxes.axes[np.arange(len(boxes)), :, thin]
+    normals = normals * np.sign(normals[:, 2:])
+    sloping = (normals[:, 2] > 0.5) & (normals[:, 2] < 0.97) & (np.median(boxes.halves, axis=1) > 0.04)
+    if not sloping.any():
+        return None
+    boxes, normals = boxes.where(sloping), normals[sloping]
+    tops = boxes.centers[:, 2] + boxes.extents()[:, 2]
+    if (np.abs(boxes.centers[:, :2] - xy) > boxes.extents()[:, :2] + 0.03).any(axis=1)[tops.argmax()]:
+        return None
+    i = int(tops.argmax())
+    return normals[i], boxes.centers[i] + normals[i] * boxes.halves[i].min()
+
+
+def _fitting_yaw(world: World, held: Boxes, room: np.ndarray) -> float:
+    """The first of the hand's turns 0 and +-90 degrees with which what it holds fits into +-room (2,), else 0."""
+    now = np.arctan2(world.hand[1, 0], world.hand[0, 0]) - np.pi / 2
+    for yaw in (0.0, np.pi / 2, -np.pi / 2):
+        turned = Boxes(held.centers @ turn_z(yaw - now).T, turn_z(yaw - now) @ held.axes, held.halves)
+        if ((turned.high() - turned.low())[:2] / 2 <= room).all():
+            return yaw
+    return 0.0
 
 
 def release_height(world: World, target: str, place: Place) -> float:
@@ -68,9 +133,10 @@ def release_height(world: World, target: str, place: Place) -> float:
     low = place.bottom + grip[2] - world.boxes(target).low()[2]
     at = place.xy + grip[:2] - world.position(target)[:2]
     obstacles = world.others(target)
-    # The hand is at the start's yaw when it puts something down: it closes along y.
-    palm = _column_tops(at, np.array(PALM_HALF)[::-1], obstacles).max(initial=0.0)
-    fingers = _column_tops(at, np.array([FINGER_HALF, FINGER + 0.008]), obstacles).max(initial=0.0)
+    # At the start's yaw the hand closes along y.
+    order = -1 if abs(place.yaw) < 0.1 else 1
+    palm = _column_tops(at, np.array(PALM_HALF)[::order], obstacles).max(initial=0.0)
+    fingers = _column_tops(at, np.array([FINGER + 0.008, FINGER_HALF])[::order], obstacles).max(initial=0.0)
     return max(low, palm - PALM + 0.008, fingers + TIP + 0.003)
 
 
@@ -86,6 +152,29 @@ def clearance(world: World, start: np.ndarray, end: np.ndarray, radius: float, *
     distance = np.linalg.norm(apart, axis=2)
     passed = (distance.min(axis=0) < radius) & ((distance.min(axis=0) < distance[0] - 0.002) | (distance[0] < 0.01))
     return float((boxes.centers[:, 2] + extents[:, 2])[passed].max(initial=0.0))
+
+
+def cruise_height(world: World, target: str, place: Place, start: np.ndarray, end: np.ndarray, *ignored: str) -> float:
+    """Height at which the lowest point of what moves clears everything on the way."""
+    level = neighbors_top(world, target, place.receptacle)
+    return max(level, clearance(world, start, end, 0.06, *ignored)) + 0.015
+
+
+def sidesteps(world: World, target: str) -> list[np.ndarray]:
+    """Horizontal ways (2,) out from under what hangs over an object, shortest first; none if nothing does."""
+    mine = world.boxes(target)
+    low, high = mine.low(), mine.high()
+    boxes = world.others(target)
+    extents = boxes.extents()
+    under = boxes.centers - extents
+    apart = np.abs(boxes.centers[:, :2] - (low + high)[:2] / 2) - extents[:, :2]
+    above = (under[:, 2] > high[2] - 0.002) & (apart < (high - low)[:2] / 2 - _BESIDE).all(axis=1)
+    if not above.any():
+        return []
+    first, last = under[above][:, :2].min(axis=0) - 0.02, (boxes.centers + extents)[above][:, :2].max(axis=0) + 0.02
+    ways = [np.array([first[0] - high[0], 0.0]), np.array([last[0] - low[0], 0.0])]
+    ways += [np.array([0.0, first[1] - high[1]]), np.array([0.0, last[1] - low[1]])]
+    return sorted(ways, key=lambda way: float(np.linalg.norm(way)))
 
 
 def neighbors_top(world: World, target: str, destination: str) -> float:

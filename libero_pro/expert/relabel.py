@@ -4,8 +4,8 @@ import mujoco
 import numpy as np
 
 from libero_pro.episode import Episode
-from libero_pro.expert.expert import decide
-from libero_pro.expert.grasps import Grasp
+from libero_pro.expert.articulation import articulations
+from libero_pro.expert.expert import Plans, decide
 from libero_pro.expert.world import World
 from libero_pro.record import RecordError
 from libero_pro.simulator import Simulator
@@ -26,7 +26,7 @@ def relabel(sim: Simulator, episode: Episode) -> np.ndarray:
     model = sim.model
     kept = model.body_pos.copy(), model.body_quat.copy()
     labels = np.full((len(episode), 7), np.nan, np.float32)
-    grasps: dict[str, Grasp] = {}
+    joints, plans = articulations(sim.env), Plans()
     world: World | None = None
     try:
         model.body_pos[:], model.body_quat[:] = episode.body_pos, episode.body_quat
@@ -36,7 +36,7 @@ def relabel(sim: Simulator, episode: Episode) -> np.ndarray:
             mujoco.mj_fwdPosition(model, data)
             world = world or World(model, data)
             try:
-                labels[instant] = decide(world, episode.scene.goal, episode.goal_holds[instant], grasps).action
+                labels[instant] = decide(world, joints, episode.scene.goal, episode.goal_holds[instant], plans).action
             except RecordError:
                 if instant == 0 and not _has_skill(episode):
                     raise

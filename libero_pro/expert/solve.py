@@ -4,6 +4,7 @@ import numpy as np
 
 from libero_pro.episode import Episode
 from libero_pro.expert.expert import Expert
+from libero_pro.expert.outcomes import OK, Attempts
 from libero_pro.record import RecordError
 from libero_pro.recorder import EpisodeRecorder
 from libero_pro.scene import SceneSpec
@@ -31,8 +32,9 @@ def solve(
     max_steps  default: the task's horizon
 
     An episode succeeds if the goal still holds after the object was let go and the hand has withdrawn. If the expert
-    gives up on the way the episode is an ordinary failure that carries the reason in `tags["expert"]`. Raises
-    RecordError if the goal is one without a skill, or its object cannot be grasped at the start.
+    gives up or runs out of time the episode is an ordinary failure that carries the reason in `tags["expert"]` and its
+    kind in `tags["outcome"]` (see `outcomes`). Raises RecordError if the goal is one without a skill, or its object
+    cannot be grasped at the start.
     """
     rng = np.random.default_rng(scene.seed) if rng is None else rng
     limit = sim.horizon if max_steps is None else max_steps
@@ -45,12 +47,14 @@ def solve(
     recorder = EpisodeRecorder(sim, scene, "expert")
     recorder.start()
     expert.decide()  # refuses unknown goals before anything is recorded
+    attempts = Attempts()
     push: np.ndarray = np.zeros(3)
     left = rested = 0
-    outcome = "out of time"
+    outcome = ""
     try:
         for _ in range(limit):
             decision = expert.decide()
+            attempts.observe(decision)
             if decision.phase == "done":
                 rested += 1
                 if rested > (_REST_STEPS if expert.at_rest else _PATIENCE):
@@ -71,7 +75,10 @@ def solve(
         return recorder.finish(invalid=str(error))
     except RecordError as error:
         outcome = str(error)
-    return recorder.finish(truncated=outcome == "out of time", expert=outcome)
+    if outcome == "solved":
+        return recorder.finish(expert=outcome, outcome=OK)
+    reason = outcome or attempts.out_of_time()
+    return recorder.finish(truncated=not outcome, expert=reason, outcome=attempts.outcome(reason))
 
 
 def _nothing(sim: Simulator, scene: SceneSpec, reason: str) -> Episode:

@@ -5,7 +5,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from libero_pro.expert.geometry import Boxes
+from libero_pro.expert.geometry import Boxes, overlaps
 from libero_pro.record import RecordError
 
 _BOX = int(mujoco.mjtGeom.mjGEOM_BOX)
@@ -20,7 +20,8 @@ class World:
     """
 
     def __init__(self, model: Any, data: Any):
-        self._model, self._data = model, data
+        self.model, self.data = model, data
+        self.scratch = mujoco.MjData(model)  # for questions of the kind "what if the arm were there"
         names = [model.body(i).name for i in range(model.nbody)]
         roots = model.body_rootid[model.geom_bodyid]
         solid = (model.geom_type == _BOX) & ((model.geom_contype | model.geom_conaffinity) != 0)
@@ -48,6 +49,8 @@ class World:
         )
         self._fingers = [int(model.joint(f"gripper0_finger_joint{i}").qposadr[0]) for i in (1, 2)]
         self._finger_speeds = [int(model.joint(f"gripper0_finger_joint{i}").dofadr[0]) for i in (1, 2)]
+        self._solid = solid
+        self._parts: dict[int, np.ndarray] = {}
         self._name_of_geom = np.full(model.ngeom, "", dtype=object)
         for name, body in self._bodies.items():
             self._name_of_geom[roots == body] = name
@@ -60,25 +63,25 @@ class World:
 
     def position(self, name: str) -> np.ndarray:
         """Body origin (3,), world meters."""
-        return self._data.xpos[self.body(name)].copy()
+        return self.data.xpos[self.body(name)].copy()
 
     def rotation(self, name: str) -> np.ndarray:
         """Body axes as columns (3, 3)."""
-        return self._data.xmat[self.body(name)].reshape(3, 3).copy()
+        return self.data.xmat[self.body(name)].reshape(3, 3).copy()
 
     def speed(self, name: str) -> float:
         """Largest of the linear (m/s) and a tenth of the angular (rad/s) velocity components of a movable object."""
-        start = self._model.jnt_dofadr[self._model.body_jntadr[self.body(name)]]
-        velocity = np.abs(self._data.qvel[start : start + 6])
+        start = self.model.jnt_dofadr[self.model.body_jntadr[self.body(name)]]
+        velocity = np.abs(self.data.qvel[start : start + 6])
         return float(max(velocity[:3].max(), 0.1 * velocity[3:].max()))
 
     def site(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
         """Position (3,) and world-aligned half sizes (3,) of a region, as its In predicate reads them, or None."""
-        i = mujoco.mj_name2id(self._model, mujoco.mjtObj.mjOBJ_SITE, name)
+        i = mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_SITE, name)
         if i < 0:
             return None
-        half = np.abs(self._data.site_xmat[i].reshape(3, 3) @ self._model.site_size[i])
-        return self._data.site_xpos[i].copy(), half
+        half = np.abs(self.data.site_xmat[i].reshape(3, 3) @ self.model.site_size[i])
+        return self.data.site_xpos[i].copy(), half
 
     def boxes(self, name: str) -> Boxes:
         """Collision boxes of an object or fixture."""
@@ -90,23 +93,59 @@ class World:
         rest = [geoms for name, geoms in self._geoms.items() if name not in names]
         return Boxes.joined([self._boxes(np.concatenate(rest)) if rest else Boxes.none(), self._arena])
 
+    def part(self, body: int) -> Boxes:
+        """Collision boxes of a body and all that hangs on it: a drawer, a door, a knob."""
+        return self._boxes(self._part(body) & self._solid)
+
+    def rest(self, body: int, *names: str) -> Boxes:
+        """Collision boxes of everything but the robot, the named objects and a body with all that hangs on it."""
+        geoms = [ids for name, ids in self._geoms.items() if name not in names]
+        ids = np.concatenate(geoms) if geoms else np.zeros(0, int)
+        return Boxes.joined([self._boxes(ids[~self._part(body)[ids]]), self._arena])
+
+    def touches_part(self, body: int) -> tuple[bool, bool]:
+        """Whether each finger touches the body or what hangs on it."""
+        pairs, mine = self.data.contact.geom, self._part(body)
+        left, right = (bool(mine[pairs[np.isin(pairs, finger).any(axis=1)]].any()) for finger in self._sides)
+        return left, right
+
+    def _part(self, body: int) -> np.ndarray:
+        """(ngeom,) bool: the geoms of a body and its descendants."""
+        if body not in self._parts:
+            within = np.zeros(self.model.nbody, bool)
+            within[body] = True
+            for child in range(body + 1, self.model.nbody):  # children follow their parents
+                within[child] = within[self.model.body_parentid[child]]
+            self._parts[body] = within[self.model.geom_bodyid]
+        return self._parts[body]
+
     def names(self) -> tuple[str, ...]:
         """Every object and fixture."""
         return tuple(self._bodies)
 
     @property
+    def grip_site(self) -> int:
+        """Number of the site between the fingertips."""
+        return self._grip
+
+    @property
+    def shoulder(self) -> np.ndarray:
+        """Position (3,) of the arm's second joint."""
+        return self.data.xpos[self._shoulder].copy()
+
+    @property
     def grip(self) -> np.ndarray:
         """Position (3,) of the grip site between the fingertips."""
-        return self._data.site_xpos[self._grip].copy()
+        return self.data.site_xpos[self._grip].copy()
 
     @property
     def hand(self) -> np.ndarray:
         """Axes (3, 3) of the grip site: closing direction, across it, and out of the hand."""
-        return self._data.site_xmat[self._grip].reshape(3, 3).copy()
+        return self.data.site_xmat[self._grip].reshape(3, 3).copy()
 
     def upright_reach(self, point: np.ndarray) -> float:
         """Distance from shoulder to wrist that the upright hand at a grip point (3,) asks for."""
-        shoulder = self._data.xpos[self._shoulder]
+        shoulder = self.data.xpos[self._shoulder]
         away = point[:2] - shoulder[:2]
         wrist = np.array([*(point[:2] - _WRIST_BEHIND * away / np.linalg.norm(away)), point[2] + _WRIST_ABOVE])
         return float(np.linalg.norm(wrist - shoulder))
@@ -114,20 +153,20 @@ class World:
     @property
     def reach(self) -> float:
         """Distance from shoulder to wrist now."""
-        return float(np.linalg.norm(self._data.xpos[self._wrist] - self._data.xpos[self._shoulder]))
+        return float(np.linalg.norm(self.data.xpos[self._wrist] - self.data.xpos[self._shoulder]))
 
     def outward(self, direction: np.ndarray) -> bool:
         """The direction leads away from the shoulder, in the plane."""
-        return bool((self.grip - self._data.xpos[self._shoulder])[:2] @ direction[:2] > 0)
+        return bool((self.grip - self.data.xpos[self._shoulder])[:2] @ direction[:2] > 0)
 
     @property
     def width(self) -> float:
         """Opening between the finger pads, meters."""
-        return float(abs(self._data.qpos[self._fingers[0]]) + abs(self._data.qpos[self._fingers[1]]))
+        return float(abs(self.data.qpos[self._fingers[0]]) + abs(self.data.qpos[self._fingers[1]]))
 
     def touching(self) -> tuple[set[str], set[str]]:
         """Names of the objects and fixtures that each finger touches."""
-        pairs = self._data.contact.geom
+        pairs = self.data.contact.geom
         found: tuple[set[str], set[str]] = (set(), set())
         for side, finger in zip(found, self._sides, strict=True):
             hits = pairs[np.isin(pairs, finger).any(axis=1)]
@@ -135,25 +174,41 @@ class World:
         return found
 
     def holds(self, name: str) -> bool:
-        """Both fingers touch the object, or it touches nothing but a finger (pinched things bounce)."""
+        """Both fingers touch the object and have some of it between them, or it touches nothing but a finger.
+
+        Pinched things bounce between the pads; fingers that push from inside a bowl hold nothing.
+        """
         left, right = self.touching()
-        return (name in left and name in right) or ((name in left or name in right) and self.hangs(name))
+        if name not in left and name not in right:
+            return False
+        return self.hangs(name) or (name in left and name in right and self._between(name))
+
+    def _between(self, name: str) -> bool:
+        gap = Boxes(self.grip[None], self.hand[None], np.array([[self.width / 2, 0.008, 0.011]]))
+        return bool(overlaps(gap, self.boxes(name)).any())
 
     def hangs(self, name: str) -> bool:
         """The object touches the fingers and nothing else."""
-        pairs = self._data.contact.geom
+        pairs = self.data.contact.geom
         mine = self._name_of_geom[pairs] == name
         others = pairs[mine.any(axis=1)][~mine[mine.any(axis=1)]]
         return bool(len(others) and np.isin(others, np.concatenate(self._sides)).all())
 
+    def lies(self, name: str) -> bool:
+        """The object touches something other than the fingers."""
+        pairs = self.data.contact.geom
+        mine = self._name_of_geom[pairs] == name
+        others = pairs[mine.any(axis=1)][~mine[mine.any(axis=1)]]
+        return bool(len(others) and not np.isin(others, np.concatenate(self._sides)).all())
+
     @property
     def finger_speed(self) -> float:
         """Speed of the faster finger, m/s."""
-        return float(np.abs(self._data.qvel[self._finger_speeds]).max())
+        return float(np.abs(self.data.qvel[self._finger_speeds]).max())
 
     def _boxes(self, geoms: np.ndarray) -> Boxes:
         return Boxes(
-            self._data.geom_xpos[geoms].copy(),
-            self._data.geom_xmat[geoms].reshape(-1, 3, 3).copy(),
-            self._model.geom_size[geoms].copy(),
+            self.data.geom_xpos[geoms].copy(),
+            self.data.geom_xmat[geoms].reshape(-1, 3, 3).copy(),
+            self.model.geom_size[geoms].copy(),
         )

@@ -1,0 +1,121 @@
+"""Slide: drive a flat, broad thing over the table with the open fingers as a fork until its rim wedges between them.
+
+No pinch from above holds a plate: its rim is a gentle slope. Two fingers that straddle a chord of it do, once they have
+been pushed against the rim; they then close and carry it. Until then the thing slides towards its place.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from libero_pro.expert.grasps import FINGER_HALF, OPENING, TIP
+from libero_pro.expert.motion import CLOSE, OPEN, Decision, towards
+from libero_pro.expert.placements import Place
+from libero_pro.expert.poses import Pose, both_ways, free, hand_axes
+from libero_pro.expert.reach import misses
+from libero_pro.expert.travel import travel
+from libero_pro.expert.world import World
+from libero_pro.record import RecordError
+
+_ABOVE = 0.0015  # of the fingertips over what the thing lies on, m
+_BEHIND = (0.04, 0.025, 0.012, 0.006)  # the fork goes down this far behind the thing, where there is room, m
+_LEAD = 0.045
+_SPEED = 0.5
+_SQUEEZE = 0.012  # the closing fork goes on pushing this far ahead, m
+OPENED = 0.0775  # fingers that are closer have begun to close, m
+FIRM = 0.0755  # fingers that are closer hold a rim firmly, m
+_MISSED = 0.055  # fingers that are closer hold no rim, m
+_ARRIVED = 0.012  # m
+_SHORT = 0.06  # a way on which the rim surely wedges, m
+_TURNED = 0.2  # rad
+_LEANS = (0.0, 0.2, 0.35)  # of the hand over the thing, where something stands behind it, rad
+_UP = np.array([0.0, 0.0, 0.06])
+
+
+def slides(world: World, target: str) -> bool:
+    """The thing is broader than the open hand and lower than a finger."""
+    boxes = world.boxes(target)
+    low, high = boxes.low(), boxes.high()
+    return bool((high - low)[:2].min() > 2 * OPENING and high[2] - low[2] < 0.03)
+
+
+def slide(world: World, target: str, place: Place) -> Decision:
+    """Behind the thing, down, and on towards its place.
+
+    Straight if the fork fits behind the thing, else along a world axis; from the other sides if it is to be carried to
+    another level anyway. Raises RecordError if there is no room anywhere.
+    """
+    boxes, grip = world.boxes(target), world.grip
+    low, high = boxes.low(), boxes.high()
+    position = world.position(target)[:2]
+    left = place.xy - position
+    ways = [left, left * [0.0, 1.0], left * [1.0, 0.0]]
+    if abs(place.ground - low[2]) > 0.02:
+        ways += [_SHORT * np.array(way) for way in ((0.0, 1.0), (0.0, -1.0), (1.0, 0.0), (-1.0, 0.0))]
+    pushes = [
+        _Push.of(position, part, float((high - low)[:2].mean() / 2), float(low[2]) + TIP + _ABOVE, lean)
+        for part in ways
+        for lean in _LEANS
+        if np.linalg.norm(part) > _ARRIVED
+    ]
+    for push in pushes:
+        if push.engaged(world):
+            return push.onward(world, target)
+    obstacles = world.others(target)
+    for push, behind in product(pushes, _BEHIND):
+        start = push.pose.shifted(np.array([*(-push.out * behind), 0.0]))
+        if not free(start, 2 * OPENING, obstacles, [np.zeros(3), _UP], 0.001):
+            continue
+        if misses(world, start.point, start.axes) > 0.012:
+            continue
+        turn, apart = start.turn(world), float(np.linalg.norm(grip[:2] - start.point[:2]))
+        if apart < 0.005 and np.linalg.norm(turn) < _TURNED:
+            return towards(world, "descend", start.point, turn, OPEN, _SPEED)
+        if grip[2] < high[2] + TIP + 0.02 and np.linalg.norm(grip[:2] - position) < (high - low)[0] / 2 + 0.08:
+            return towards(world, "rise", grip + _UP, np.zeros(3), OPEN)
+        return travel(world, "approach", start.shifted(_UP), OPEN, turned=True)
+    raise RecordError(f"the arm cannot get behind '{target}' to push it")
+
+
+@dataclass(frozen=True)
+class _Push:
+    """The fork where it touches a round thing, the unit direction (2,) that it pushes in, and how far (m) to push."""
+
+    pose: Pose
+    out: np.ndarray
+    left: float
+
+    @classmethod
+    def of(cls, position: np.ndarray, way: np.ndarray, radius: float, height: float, lean: float) -> "_Push":
+        left = float(np.linalg.norm(way))
+        out = way / left
+        # From the middle of the thing to a fork with two tines that touches its rim.
+        reach = float(np.sqrt(max(radius**2 - OPENING**2, 0.0))) + FINGER_HALF
+        approach = np.array([*(-np.sin(lean) * out), -np.cos(lean)])
+        axes = both_ways(hand_axes(approach, np.array([-out[1], out[0], 0.0])))[0]
+        return cls(Pose(np.array([*(position - out * reach), height + FINGER_HALF * np.sin(lean)]), axes), out, left)
+
+    def _offset(self, world: World) -> tuple[float, float]:
+        """How far the hand is aside (signed) and behind (m)."""
+        offset = (world.grip - self.pose.point)[:2]
+        return float(offset @ [-self.out[1], self.out[0]]), -float(offset @ self.out)
+
+    def engaged(self, world: World) -> bool:
+        """The fork is down and behind the thing."""
+        aside, behind = self._offset(world)
+        down = world.width > _MISSED and world.grip[2] < self.pose.point[2] + 0.008
+        return bool(
+            down
+            and abs(aside) < 0.02
+            and -0.015 < behind < max(_BEHIND) + 0.02
+            and np.linalg.norm(self.pose.turn(world)) < 1.5 * _TURNED
+        )
+
+    def onward(self, world: World, target: str) -> Decision:
+        """One step of the push; once the rim is in the fork it closes, still pushing, until it has a firm hold."""
+        wedged = any(target in side for side in world.touching()) or world.width < OPENED
+        ahead = _SQUEEZE if wedged else min(_LEAD, self.left + 0.01)
+        point = self.pose.point + np.array([*(self.out * ahead), 0.0])
+        phase, gripper = ("wedge", CLOSE) if wedged else ("slide", OPEN)
+        return towards(world, phase, point, self.pose.turn(world), gripper, _SPEED)
