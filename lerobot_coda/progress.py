@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
-from libero_pro.benchmark import wilson
 from libero_pro.record import Record
+from libero_pro.statistics import mcnemar, wilson
 
 Action = Literal["promote", "refine", "retire", "keep"]
 SOLVED = 0.85  # posterior mean above which a program has nothing left to teach at its difficulty
@@ -34,29 +33,6 @@ def rate(successes: int, n: int) -> Rate:
     """`successes` of `n` with its Wilson interval; (0, 0) gives the whole interval."""
     low, high = wilson(successes, n)
     return Rate(successes=successes, n=n, rate=successes / n if n else 0.0, low=low, high=high)
-
-
-@dataclass(frozen=True)
-class McNemar:
-    """Discordant pairs and their exact p-values: `p_value` one-sided for "more only_after than only_before"."""
-
-    only_before: int
-    only_after: int
-    p_value: float
-    p_two_sided: float
-
-
-def mcnemar(before: Sequence[bool], after: Sequence[bool]) -> McNemar:
-    """Exact McNemar test of paired outcomes: under no change a discordant pair falls either way with even chances."""
-    if len(before) != len(after):
-        raise ValueError(f"{len(before)} outcomes before and {len(after)} after are not pairs")
-    lost = sum(b and not a for b, a in zip(before, after, strict=True))
-    won = sum(a and not b for b, a in zip(before, after, strict=True))
-    if lost + won == 0:
-        return McNemar(0, 0, 1.0, 1.0)
-    one = stats.binomtest(won, lost + won, 0.5, alternative="greater").pvalue
-    two = stats.binomtest(won, lost + won, 0.5).pvalue
-    return McNemar(lost, won, float(one), float(two))
 
 
 class Measurement(Record):

