@@ -1,8 +1,10 @@
 """Builds grounding sets: renders many static layouts in worker processes and labels what could be asked of each."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,10 @@ from libero_pro.suites import get_task
 from libero_pro.workers import Ask, run_in_workers
 
 SETTLE_STEPS = 3
+HAND_SHARE = 0.6  # of the layouts show the hand at work over some object: what it hides must still be found
+HAND_SPREAD, HAND_HEIGHT = 0.02, 0.18  # meters: of the hand beside the object, and its greatest height above it
+HAND_TURN = 0.4  # radians
+REACHED = 0.03  # meters, see `misses`: the arm stays at home where it cannot go
 MOVED = 0.03  # metres: an object that moved further while settling was not where the layout said
 
 
@@ -26,10 +32,12 @@ class _Camera:
     """A task's simulator and renderer inside a worker."""
 
     def __init__(self, size: int, profile: Profile, key: tuple[str, int]):
+        from libero_pro.expert.world import World
         from libero_pro.render import Renderer
         from libero_pro.simulator import Simulator
 
         self.simulator = Simulator(get_task(*key))
+        self.world = World(self.simulator.model, self.simulator.data)
         self.renderer = Renderer(self.simulator.model, cameras=("agentview",), size=size, profile=profile)
 
     def close(self) -> None:
@@ -45,8 +53,26 @@ def _photograph(camera: _Camera, scene: SceneSpec, ask: Ask) -> Photograph | Non
     after = simulator.reader.object_pos().copy()
     if np.abs(after - before)[:, :2].max() > MOVED:
         return None
-    image = camera.renderer.render(simulator.frame())["agentview"]
-    return image, dict(zip(simulator.object_names, after, strict=True)), projection(simulator.model, simulator.data)
+    frame = simulator.frame()
+    rng = np.random.default_rng(int(scene.hash[:12], 16))
+    if rng.random() < HAND_SHARE:
+        frame = replace(frame, qpos=_hand_over(camera.world, frame.qpos, after, rng))
+    image = camera.renderer.render(frame)["agentview"]
+    return image, dict(zip(simulator.object_names, after, strict=True)), projection(simulator.model, simulator.frame())
+
+
+def _hand_over(world: Any, qpos: np.ndarray, positions: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The layout's qpos (nq,) with the arm where it would work on one of the objects at `positions` (n, 3)."""
+    from libero_pro.expert.geometry import turn_z
+    from libero_pro.expert.reach import posture
+
+    point = positions[rng.integers(len(positions))] + [*rng.normal(0.0, HAND_SPREAD, 2), rng.uniform(0.0, HAND_HEIGHT)]
+    downwards = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
+    joints, miss = posture(world, point, turn_z(rng.normal(0.0, HAND_TURN)) @ downwards)
+    posed = qpos.copy()
+    if miss < REACHED:
+        posed[: len(joints)] = joints
+    return posed
 
 
 def build_grounding_set(

@@ -5,13 +5,15 @@ from typing import Any
 import numpy as np
 
 
-def projection(model: Any, data: Any, camera: str = "agentview") -> np.ndarray:
+def projection(model: Any, source: Any, camera: str = "agentview") -> np.ndarray:
     """(3, 4) matrix P with (u w, v w, w) = P (x, y, z, 1): u, v in 0..1 of LeRobot's image (mirrored), v downwards.
 
-    `data` must have up-to-date kinematics. A fixed camera has one matrix for all episodes of its arena.
+    `source` is a Frame, whose look may have moved the camera, or a MjData with up-to-date kinematics. A fixed camera
+    has one matrix for all episodes of its arena.
     """
-    from libero_pro.render import camera_id
+    from libero_pro.render import Frame, camera_id, posed
 
+    data = posed(model, source) if isinstance(source, Frame) else source
     index = camera_id(model, camera)
     x, y, z = data.cam_xmat[index].reshape(3, 3).T
     span = 2 * np.tan(np.radians(model.cam_fovy[index]) / 2)

@@ -65,7 +65,7 @@ class ArmController:
         self._grip_speed = np.array([-1.0, 1.0]) * gripper.speed
         self._jacobian = np.zeros((6, self._model.nv))
         self._full_mass = np.zeros((self._model.nv, self._model.nv))
-        self._gripper = np.zeros(2)
+        self._gripper: np.ndarray = np.zeros(2)
         self._grip_step = np.zeros(2)
         self._due = False
 
@@ -75,6 +75,17 @@ class ArmController:
             setattr(self, name, getattr(controller, name).copy(order="K"))
         self._due = controller.new_update
         self._gripper = np.zeros(2)
+
+    def restart(self, gripper: float = 0.0) -> None:
+        """Takes the arm's present pose for the one that a reset left, as robosuite does where it disturbs the start.
+
+        Call after `mj_forward`. gripper: how far the fingers are driven, -1 open to 1 closed.
+        """
+        self._due = True
+        self._update()
+        self.goal_pos, self.goal_ori = self.ee_pos.copy(), self.ee_ori_mat.copy()
+        self.initial_joint = self.joint_pos.copy()
+        self._gripper = np.array([-gripper, gripper])
 
     def save(self) -> ControllerState:
         """A copy of everything that influences the next torque."""

@@ -38,7 +38,10 @@ from libero_pro.suites import BASE, Task, get_task, tasks
 
 MARGIN = 0.03  # metres around what the released starts span
 DATA = Path(__file__).parent / "data" / "denylist.json.gz"
-_QPOS_START = 1 + 9  # a state is (time, 7 arm joints, 2 finger joints, 7 numbers per movable object in file order, ...)
+ARM_JOINTS = 9  # arm and fingers come first in qpos, then 7 numbers per movable object in file order
+_QPOS_START = (
+    1 + ARM_JOINTS
+)  # a state is (time, 7 arm joints, 2 finger joints, 7 numbers per movable object in file order, ...)
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,10 @@ def leaks(scene: SceneSpec) -> str | None:
     if scene.init_state_id is not None:
         return f"start state {scene.init_state_id} is released for evaluation only; use a fresh reset"
     denylist = _denylist()
-    if plain(scene.instruction) in denylist.instructions:
+    if is_test_instruction(scene.instruction):
         return f"the instruction '{scene.instruction}' belongs to the `_lan` test suites"
     goal = _sorted(scene.goal)
-    if not scene.objects and not scene.fixtures and goal == _sorted(task.goal()):
+    if not scene.objects and not scene.fixtures and scene.start is None and goal == _sorted(task.goal()):
         return None
     key = _object_set(task)
     by_task, by_swap = denylist.task.get(key), denylist.swap.get(key)
@@ -99,6 +102,11 @@ def leaks(scene: SceneSpec) -> str | None:
     return None
 
 
+def is_test_instruction(instruction: str) -> bool:
+    """Whether an instruction is one of the `_lan` suites' or of the list that they were drawn from."""
+    return plain(instruction) in _denylist().instructions
+
+
 def plain(instruction: str) -> str:
     """An instruction reduced to lower-case words, so that punctuation and spacing do not hide a copy."""
     return " ".join(re.sub(r"[^a-z0-9 ]", "", instruction.lower().replace("-", " ").replace("_", " ")).split())
@@ -116,6 +124,10 @@ def _positions(scene: SceneSpec) -> tuple[np.ndarray, np.ndarray]:
     for name, pose in (*scene.objects.items(), *scene.fixtures.items()):
         if name in names:
             low[names[name]] = high[names[name]] = pose.position[:2]
+    if scene.start is not None:
+        for order, name in enumerate(get_task(scene.suite, scene.task_id).objects()):
+            first = ARM_JOINTS + 7 * order
+            low[names[name]] = high[names[name]] = scene.start.qpos[first : first + 2]
     return low, high
 
 

@@ -103,7 +103,7 @@ def _draw(renderer: Renderer, job: _RenderJob, ask: Ask) -> None:
     stacks: list[list[np.ndarray]] = [[] for _ in renderer.cameras]
     for index, qpos in enumerate(job.qpos):
         site_rgba = job.site_rgba[min(index, len(job.site_rgba) - 1)]
-        images = renderer.render(Frame(qpos, job.body_pos, job.body_quat, site_rgba))
+        images = renderer.render(Frame(qpos, job.body_pos, job.body_quat, site_rgba, job.scene.look))
         for stack, camera in zip(stacks, renderer.cameras, strict=True):
             stack.append(images[camera])
     np.save(job.path, np.array(stacks, np.uint8), allow_pickle=False)

@@ -22,6 +22,9 @@ _TABLE_MARGIN = 0.05  # metres around the base task's own places
 _CONTAINERS = ("basket", "red_basket")
 # Objects whose own place the instruction refers to ("left plate", "right of the plate").
 _ANCHORED = {("libero_10", 4): ("plate_1", "plate_2"), ("libero_10", 6): ("plate_1",)}
+# Where the robot stands, by what the objects stand on.
+_ROBOT_X = {"floor": -0.6, "living_room_table": -0.51, "study_table": -0.75}
+_ROBOT_X_ELSEWHERE = -0.66
 _LANDMARKS = {"plate": "plate_1", "ramekin": "glazed_rim_porcelain_ramekin_1", "box": "cookies_1"}
 
 
@@ -59,6 +62,10 @@ class Arrangement:
     obstacles: np.ndarray  # (m, 4) fixture rectangles, world
     bounds: np.ndarray  # (4,)
     pairs: tuple[np.ndarray, np.ndarray]  # rows of objects that must not touch
+    sizes: np.ndarray  # (n, 3) extents of the collision boxes, metres
+    robot: np.ndarray  # (2,) where the robot's base stands
+    regions: dict[str, tuple[float, float, float, float]]  # the task's named rectangles on the ground, world
+    fixtures: tuple[str, ...]  # besides the table or floor
 
     def row(self, name: str) -> int | None:
         """Row of an object, or None if it stands on a fixture or does not exist."""
@@ -156,7 +163,27 @@ def arrangement(suite: str, task_id: int) -> Arrangement:
         obstacles=np.array(obstacles).reshape(-1, 4),
         bounds=np.array(_FLOOR_BOUNDS if nominal.ground == "floor" else table),
         pairs=(np.array([a for a, _ in pairs], int), np.array([b for _, b in pairs], int)),
+        sizes=np.column_stack([rectangles[:, 2:] - rectangles[:, :2], [one.top - one.bottom for one in placed]]),
+        robot=np.array([_ROBOT_X.get(nominal.ground, _ROBOT_X_ELSEWHERE), 0.0]),
+        regions=_regions(suite, task_id, nominal),
+        fixtures=tuple(nominal.fixtures),
     )
+
+
+def _regions(suite: str, task_id: int, nominal: Layout) -> dict[str, tuple[float, float, float, float]]:
+    """World rectangles of the BDDL regions on the ground, which are written relative to its center."""
+    known = get_task(suite, task_id).problem().regions
+    ranges = {
+        name: region.ranges[0] for name, region in known.items() if region.target == nominal.ground and region.ranges
+    }
+    offsets = [
+        np.subtract(one.position[:2], np.mean(np.reshape(ranges[one.region], (2, 2)), axis=0))
+        for one in (nominal.objects | nominal.fixtures).values()
+        if one.region in ranges
+    ]
+    # The reset draws within the region and objects roll a little: the median is good to a centimetre.
+    x, y = np.round(np.median(offsets, axis=0), 2)
+    return {name: (a + x, b + y, c + x, d + y) for name, (a, b, c, d) in ranges.items()}
 
 
 def _relation(suite: str, task_id: int, nominal: Layout, index: dict[str, int]) -> Relation | None:

@@ -9,9 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from libero_pro import gl
+from libero_pro import gl, looks
 from libero_pro.episode import Episode
 from libero_pro.record import RecordError
+from libero_pro.scene import Look
 
 Profile = Literal["faithful", "fast"]
 CAMERAS = {"agentview": "agentview", "wrist": "robot0_eye_in_hand"}  # our name -> name in the model
@@ -21,19 +22,21 @@ CAMERAS = {"agentview": "agentview", "wrist": "robot0_eye_in_hand"}  # our name 
 class Frame:
     """What determines an image: positions, and the model arrays that differ between scenes or instants.
 
-    qpos (nq,), body_pos (nbody, 3), site_rgba (nsite, 4); body_quat (nbody, 4), None to keep the model's.
+    qpos (nq,), body_pos (nbody, 3), site_rgba (nsite, 4); body_quat (nbody, 4), None to keep the model's. `look` is
+    the scene's, None for the model's own camera, lamps and colors.
     """
 
     qpos: np.ndarray
     body_pos: np.ndarray
     body_quat: np.ndarray | None
     site_rgba: np.ndarray
+    look: Look | None = None
 
     @classmethod
     def of(cls, episode: Episode, step: int) -> "Frame":
         """The image instant `step` (0 = start) of a stored episode."""
         rgba = episode.site_rgba[min(step, len(episode.site_rgba) - 1)]
-        return cls(episode.frame_qpos[step], episode.body_pos, episode.body_quat, rgba)
+        return cls(episode.frame_qpos[step], episode.body_pos, episode.body_quat, rgba, episode.scene.look)
 
 
 class Renderer:
@@ -163,18 +166,23 @@ def project(model: Any, source: Any, camera: str, points: np.ndarray) -> np.ndar
     image gives values below 0 or above 1.
     """
     if isinstance(source, Frame):
-        import mujoco
-
-        data = mujoco.MjData(model)
-        with _worn(model, source):
-            pose(model, data, source)
-        source = data
+        source = posed(model, source)
     index = camera_id(model, camera)
     local = (np.asarray(points, float).reshape(-1, 3) - source.cam_xpos[index]) @ source.cam_xmat[index].reshape(3, 3)
     with np.errstate(divide="ignore", invalid="ignore"):
         plane = local[:, :2] / -local[:, 2:] / (2 * np.tan(np.radians(model.cam_fovy[index]) / 2))
     plane[local[:, 2] >= 0] = np.nan
     return 0.5 - plane
+
+
+def posed(model: Any, frame: Frame) -> Any:
+    """A new MjData with bodies, cameras and lights where the frame has them."""
+    import mujoco
+
+    data = mujoco.MjData(model)
+    with _worn(model, frame):
+        pose(model, data, frame)
+    return data
 
 
 def pose(model: Any, data: Any, frame: Frame) -> None:
@@ -198,13 +206,14 @@ def camera_id(model: Any, name: str) -> int:
 
 @contextlib.contextmanager
 def _worn(model: Any, frame: Frame) -> Iterator[None]:
-    """The model with the frame's arrays; put back afterwards because a simulator may share the model."""
+    """The model with the frame's arrays and look; put back afterwards because a simulator may share the model."""
     arrays = {"body_pos": frame.body_pos, "body_quat": frame.body_quat, "site_rgba": frame.site_rgba}
     kept = {name: getattr(model, name).copy() for name, value in arrays.items() if value is not None}
     try:
         for name in kept:
             getattr(model, name)[:] = arrays[name]
-        yield
+        with looks.worn(model, frame.look):
+            yield
     finally:
         for name, value in kept.items():
             getattr(model, name)[:] = value

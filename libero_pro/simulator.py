@@ -19,6 +19,7 @@ SUBSTEPS = 25  # of 2 ms in each 20 Hz control step
 # image shows the positions after the 23rd, the finger joints are those after the 24th.
 _SAMPLED = 23
 SETTLE_ACTION = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -1.0)
+HOLD_ACTION = (0.0,) * 7  # the fingers keep what they are driven to
 MAX_SPEED = 1e3  # m/s or rad/s; beyond it the physics has exploded
 _MUTABLE = ("body_pos", "body_quat", "site_rgba")  # model arrays that differ between scenes or instants
 
@@ -101,6 +102,8 @@ class Simulator:
         self.scene, self._goal = scene, scene.goal
         self.env.parsed_problem["goal_state"] = [list(predicate) for predicate in scene.goal]
         self._mujoco.mj_forward(self.model, self.data)
+        if scene.start is not None or scene.arm is not None:
+            self._controller.restart(scene.start.gripper if scene.start else 0.0)
         self._holds = self._reader.goal_holds(self._goal)
         self.env._post_process()
         self._seen = self._observe(self.data.qpos.copy(), self.model.site_rgba.copy())
@@ -108,9 +111,13 @@ class Simulator:
         self._check_physics("at the start")
 
     def settle(self, steps: int = 10) -> None:
-        """The protocol's no-op steps with an open gripper, in which dropped objects come to rest."""
+        """The protocol's no-op steps with an open gripper, in which dropped objects come to rest.
+
+        In a scene that starts at a stored instant the gripper stays as it is, so that nothing held is dropped.
+        """
+        resumed = self.scene is not None and self.scene.start is not None
         for _ in range(steps):
-            self.step(SETTLE_ACTION)
+            self.step(HOLD_ACTION if resumed else SETTLE_ACTION)
 
     # --- stepping
 
@@ -167,7 +174,9 @@ class Simulator:
 
     def frame(self) -> Frame:
         """What a Renderer needs to draw robosuite's image of this instant."""
-        return Frame(self._seen.qpos, self.model.body_pos.copy(), self.model.body_quat.copy(), self._seen.site_rgba)
+        look = None if self.scene is None else self.scene.look
+        model, seen = self.model, self._seen
+        return Frame(seen.qpos, model.body_pos.copy(), model.body_quat.copy(), seen.site_rgba, look)
 
     def frame_arrays(self) -> tuple[np.ndarray, np.ndarray]:
         """The parts of `frame()` that change during an episode: qpos and site_rgba."""
@@ -231,7 +240,16 @@ class Simulator:
         return _Seen(qpos, site_rgba, reader.eef_pos(), self.data.xquat[reader.eef_body].copy(), reader.gripper_qpos())
 
     def _place(self, scene: SceneSpec) -> None:
-        """Overrides the drawn start by the released state or by the scene's own poses; everything is at rest."""
+        """Overrides the drawn start by the released state or by what the scene gives; everything is at rest."""
+        self._place_things(scene)
+        if scene.arm is not None:
+            self.data.qpos[:7] += scene.arm
+            low, high = self.model.jnt_range[:7].T
+            beyond = np.flatnonzero((self.data.qpos[:7] < low) | (self.data.qpos[:7] > high))
+            if len(beyond):
+                raise RecordError(f"arm.{beyond[0]}: joint {beyond[0]} of the arm would start beyond its limits")
+
+    def _place_things(self, scene: SceneSpec) -> None:
         data, model = self.data, self.model
         if scene.init_state_id is not None:
             states = self.task.init_states()
@@ -240,6 +258,13 @@ class Simulator:
             state = states[scene.init_state_id]
             data.time, data.qpos[:], data.qvel[:] = state[0], state[1 : 1 + model.nq], state[1 + model.nq :]
             return
+        if scene.start is not None:
+            if len(scene.start.qpos) != model.nq:
+                raise RecordError(
+                    f"start.qpos has {len(scene.start.qpos)} numbers, {self.task.suite} {self.task.task_id} needs "
+                    f"{model.nq}"
+                )
+            data.qpos[:], data.qvel[:] = scene.start.qpos, 0.0
         for name, pose in scene.fixtures.items():
             body = self._body(name)
             model.body_pos[body], model.body_quat[body] = pose.position, _unit(pose, name)

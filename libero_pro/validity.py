@@ -3,14 +3,15 @@
 verdict = check(scene, simulator)      # or check(scene) for the gates that need no simulator
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from libero_pro.denylist import leaks
+from libero_pro.denylist import ARM_JOINTS, leaks
+from libero_pro.looks import surfaces
 from libero_pro.record import Record, RecordError
-from libero_pro.scene import SceneSpec
+from libero_pro.scene import Look, SceneSpec
 from libero_pro.suites import get_task, nearest
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ SPEED_LIMIT = 0.05  # m/s and rad/s after settling
 TILT_LIMIT = np.deg2rad(15.0)
 DRIFT_LIMIT = 0.03  # metres; in x and y only for objects that the scene leaves to the reset
 HOVER_M = 0.06  # the hand must get this far above a goal object's highest point
-_ARM = slice(0, 9)  # arm and finger joints come first in qpos and qvel
+_ARM = slice(0, ARM_JOINTS)  # arm and finger joints come first in qpos and qvel
 _ARITY = {"in": 2, "on": 2, "open": 1, "close": 1, "turnon": 1, "turnoff": 1}
 
 Solver = Callable[["Simulator", SceneSpec], bool]
@@ -107,9 +108,38 @@ def _names(scene: SceneSpec) -> str | None:
         for name in predicate[1:]:
             if name not in arguments:
                 return f"goal: '{name}' is not in {scene.suite} {scene.task_id}{nearest(name, list(arguments))}"
-    for name, pose in (*scene.objects.items(), *scene.fixtures.items()):
-        if abs(np.linalg.norm(pose.quaternion) - 1.0) > 0.01:
-            return f"objects.{name}.quaternion: length {np.linalg.norm(pose.quaternion):.3f}, must be 1"
+    if scene.start is not None and len(scene.start.qpos) < ARM_JOINTS + 7 * len(problem.objects):
+        return f"start.qpos: {len(scene.start.qpos)} numbers are too few for the arm and {len(problem.objects)} objects"
+    for field, quaternion in _quaternions(scene, tuple(problem.objects)):
+        if abs(np.linalg.norm(quaternion) - 1.0) > 0.01:
+            return f"{field}: a quaternion of length {np.linalg.norm(quaternion):.3f}, must be 1"
+    return None if scene.look is None else _look_names(scene, scene.look)
+
+
+def _quaternions(scene: SceneSpec, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """(field, wxyz) of every orientation that the scene gives."""
+    for field, poses in (("objects", scene.objects), ("fixtures", scene.fixtures)):
+        for name, pose in poses.items():
+            yield f"{field}.{name}.quaternion", pose.quaternion
+    if scene.start is not None:
+        for order, name in enumerate(names):
+            first = ARM_JOINTS + 7 * order
+            yield f"start.qpos ({name})", scene.start.qpos[first + 3 : first + 7]
+
+
+def _look_names(scene: SceneSpec, look: Look) -> str | None:
+    """Whether the look names what the scene shows."""
+    task = get_task(scene.suite, scene.task_id)
+    ground = surfaces(task)
+    known = [*task.objects(), *task.fixtures(), *ground]
+    for field, names, valid in (
+        ("look.tints", look.tints, known),
+        ("look.textures", look.textures, list(ground)),
+        ("look.textures", look.textures.values(), known),
+    ):
+        for name in names:
+            if name not in valid:
+                return f"{field}: '{name}' is not in {scene.suite} {scene.task_id}{nearest(name, valid)}"
     return None
 
 
@@ -139,9 +169,14 @@ class _Started:
         return {"settles": self._settles, "goal_not_true": self._goal_true, "reach": self._reach}[gate]()
 
     def _penetration(self) -> str | None:
-        """Objects inside each other or a fixture; the table is not judged, since LIBERO starts objects inside it."""
+        """Objects inside each other or a fixture; the table is not judged, since LIBERO starts objects inside it.
+
+        The robot is judged where the scene moves its arm.
+        """
         model, contact = self.sim.model, self.sim.data.contact
         names = {body: name for name, body in self.bodies.items()}
+        if self.sim.scene.arm is not None:
+            names[model.body_rootid[model.body("robot0_base").id]] = "the robot"
         roots = model.body_rootid[model.geom_bodyid[contact.geom]]
         for (a, b), depth in zip(roots, contact.dist, strict=True):
             if depth < -PENETRATION_M and a != b and a in names and b in names:

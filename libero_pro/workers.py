@@ -49,6 +49,14 @@ class WorkerError(RuntimeError):
 
 
 @dataclass(frozen=True)
+class Inheritance:
+    """What forked workers begin with: `states` by key, and `foreign` connections of this process that they close."""
+
+    states: dict[Hashable, Any]
+    foreign: tuple[Connection, ...] = ()
+
+
+@dataclass(frozen=True)
 class Outcome[Job, Result]:
     """What became of one job: `result`, or `error` in one sentence (then `result` is None)."""
 
@@ -70,11 +78,12 @@ def run_in_workers[Job, Result](
     keep: int = 2,
     recycle_after: int = 8,
     timeout_s: float = 900.0,
+    inherit: Inheritance | None = None,
 ) -> Iterator[Outcome[Job, Result]]:
     """Runs every job once and yields outcomes as they complete. `workers=0` runs in this process, group by group.
 
     A worker process is replaced by a fresh one after building `recycle_after` states, because simulators do not give
-    all their memory back.
+    all their memory back. With `inherit` workers are forks of this process that hold its states (`libero_pro.forked`).
     """
     groups: OrderedDict[Hashable, list[int]] = OrderedDict()
     for index, job in enumerate(jobs):
@@ -82,7 +91,7 @@ def run_in_workers[Job, Result](
     if workers <= 0:
         yield from _run_here(jobs, groups, make_state, work, respond, keep)
         return
-    pool = _Pool(min(workers, max(1, len(jobs))), make_state, work, keep, recycle_after)
+    pool = _Pool(min(workers, max(1, len(jobs))), make_state, work, keep, recycle_after, inherit)
     attempts = [0] * len(jobs)
     try:
         for worker in pool.workers:
@@ -131,8 +140,17 @@ class _Worker:
 class _Pool:
     """The processes of one `run_in_workers` call."""
 
-    def __init__(self, count: int, make_state: Callable, work: Callable, keep: int, recycle_after: int):
-        self._context = get_context("spawn")
+    def __init__(
+        self,
+        count: int,
+        make_state: Callable,
+        work: Callable,
+        keep: int,
+        recycle_after: int,
+        inherit: Inheritance | None = None,
+    ):
+        self._inherit = inherit
+        self._context: Any = get_context("spawn" if inherit is None else "fork")
         self._setup = (make_state, work, max(1, keep))
         self._keep = max(1, keep)
         self._recycle_after = max(1, recycle_after)
@@ -146,8 +164,12 @@ class _Pool:
 
     def _start(self) -> tuple[Any, Connection]:
         pipe, theirs = self._context.Pipe()
-        process = self._context.Process(target=_worker_main, args=(theirs,), daemon=True)
-        with _environment(_ONE_THREAD):  # before the child imports numpy
+        inherited: tuple[Any, ...] = ()
+        if self._inherit is not None:  # a fork holds copies of all our connections, which would hide our death
+            ours = (pipe, *(worker.pipe for worker in self.workers if not worker.pipe.closed))
+            inherited = (self._inherit.states, (*ours, *self._inherit.foreign))
+        process = self._context.Process(target=_worker_main, args=(theirs, *inherited), daemon=True)
+        with one_thread():
             process.start()
         theirs.close()
         with suppress(OSError):  # a process that dies at once is noticed when its pipe is read
@@ -247,11 +269,15 @@ def _run_here(
                 result = work(_state(states, group, make_state, max(1, keep)), jobs[index], ask)
                 yield Outcome(index, jobs[index], result, None, time.monotonic() - start)
             except Exception as error:
-                yield Outcome(index, jobs[index], None, _sentence(error), time.monotonic() - start)
+                yield Outcome(index, jobs[index], None, sentence(error), time.monotonic() - start)
 
 
-def _worker_main(pipe: Connection) -> None:
+def _worker_main(
+    pipe: Connection, inherited: dict[Hashable, Any] | None = None, foreign: Sequence[Connection] = ()
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for connection in foreign:
+        connection.close()
 
     def ask(request: Any) -> Any:
         pipe.send(("ask", request))
@@ -260,7 +286,7 @@ def _worker_main(pipe: Connection) -> None:
             raise reply
         return reply
 
-    states: OrderedDict[Hashable, Any] = OrderedDict()
+    states: OrderedDict[Hashable, Any] = OrderedDict(inherited or {})
     with suppress(EOFError, OSError):  # the parent is gone
         make_state, work, keep = pipe.recv()
         while True:
@@ -272,7 +298,7 @@ def _worker_main(pipe: Connection) -> None:
             except Exception as error:
                 if not str(error):
                     traceback.print_exc()
-                message = ("error", _sentence(error))
+                message = ("error", sentence(error))
             pipe.send(message)
 
 
@@ -290,15 +316,16 @@ def _state(states: OrderedDict[Hashable, Any], key: Hashable, make_state: Callab
     return states[key]
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
+    """An exception as the error of an outcome."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:500]
 
 
 @contextmanager
-def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Sets environment variables for the children started inside."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
+def one_thread() -> Iterator[None]:
+    """Libraries run one thread in processes started inside: it must be said before they import numpy."""
+    before = {name: os.environ.get(name) for name in _ONE_THREAD}
+    os.environ.update(_ONE_THREAD)
     try:
         yield
     finally:

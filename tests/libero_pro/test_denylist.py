@@ -12,8 +12,9 @@ from libero_pro.denylist import leaks, object_set, plain
 from libero_pro.layouts import layout
 from libero_pro.programs import GenerationProgram, Permute, Resample, Retarget, base_program
 from libero_pro.record import RecordError
-from libero_pro.scene import Pose, SceneSpec
+from libero_pro.scene import Pose, SceneSpec, Start
 from libero_pro.suites import AXES, BASE, Task, get_task, scene_for, tasks
+from libero_pro.validity import check
 
 DISGUISED = [task for base in BASE for axis in ("swap", "lan", "task") for task in tasks(f"{base}_{axis}")]
 
@@ -47,7 +48,7 @@ def disguise(task: Task, state: int, jitter: np.ndarray | float = 0.0) -> SceneS
         goal=task.goal(),
         seed=1,
         objects={n: Pose(position=tuple(p[:3]), quaternion=tuple(p[3:])) for n, p in zip(names, poses, strict=True)},
-        fixtures=fixture_places(task),
+        fixtures={} if task.axis == "object" else fixture_places(task),
     )
 
 
@@ -72,6 +73,46 @@ def test_every_test_start_and_near_copies_of_it_are_refused_under_the_base_suite
                 assert reason, (task.suite, task.task_id, state)
                 if task.axis == "swap":
                     assert "every object lies where" in reason
+
+
+def test_near_copies_of_all_160_test_tasks_are_refused():
+    """Every object up to 3 cm away, as poses or as a stored instant; the words and goals of a test anywhere."""
+    rng = np.random.default_rng(1)
+    refused = Counter()
+    for base in BASE:
+        for axis in AXES:
+            for task in tasks(f"{base}_{axis}"):
+                near = rng.uniform(-0.0299, 0.0299, (len(task.objects()), 2))
+                copies = [disguise(task, int(rng.integers(50)), near)]
+                if axis in ("swap", "task"):
+                    copies.append(resumed(copies[0]))
+                if axis in ("lan", "task"):
+                    elsewhere = rng.uniform(-0.2, 0.2, near.shape)
+                    copies.append(disguise(task, 0, elsewhere))
+                verdicts = [check(copy) for copy in copies]
+                assert all(not verdict.accepted for verdict in verdicts), (task.suite, task.task_id)
+                # `_object` names instances that no base task has; everything else is refused as a copy of a test.
+                assert {verdict.gate for verdict in verdicts} == {"schema" if axis == "object" else "leakage"}, (
+                    task.suite
+                )
+                refused[axis] += 1
+    assert refused == dict.fromkeys(AXES, 40)
+
+
+def resumed(scene: SceneSpec) -> SceneSpec:
+    """The same layout as a stored instant; fixtures stay explicit."""
+    order = get_task(scene.suite, scene.task_id).objects()
+    poses = [(*scene.objects[name].position, *scene.objects[name].quaternion) for name in order]
+    qpos = (0.0,) * 9 + tuple(value for pose in poses for value in pose)
+    return scene.model_copy(update={"objects": {}, "start": Start(qpos=qpos)})
+
+
+def test_a_stored_instant_of_a_base_layout_passes():
+    for task_id in range(10):
+        nominal = layout("libero_object", task_id).objects
+        poses = {n: Pose(position=p.position, quaternion=p.quaternion) for n, p in nominal.items()}
+        scene = scene_for("libero_object", task_id).model_copy(update={"objects": poses})
+        assert leaks(resumed(scene)) is None
 
 
 def test_every_released_start_is_reserved_for_evaluation():

@@ -1,14 +1,16 @@
 """The lean stepper against robosuite itself, and the promise that a result depends only on scene and actions."""
 
 import gc
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 from libero_pro import simulator, suites
 from libero_pro._libero import quiet_import
+from libero_pro.expert import Expert
 from libero_pro.record import RecordError
-from libero_pro.scene import Pose
+from libero_pro.scene import Pose, Start
 from libero_pro.simulator import SETTLE_ACTION, SimulationError, Simulator
 
 pytestmark = pytest.mark.sim
@@ -60,7 +62,7 @@ def test_steps_equal_robosuite_bit_for_bit(suite, task_id):
         assert np.array_equal(getattr(sim.model, name), getattr(reference.sim.model, name)), name
     assert sim.proprio() == pytest.approx(state_of(observation), abs=1e-6)
     # The first step comes straight after the reset: robosuite's controller still holds the arm pose of the reset.
-    for step, action in enumerate([*random_actions(5, seed=9), *[np.array(SETTLE_ACTION)] * 10, *random_actions(40)]):
+    for step, action in enumerate(mixed_actions(sim)):
         observation, _, done, _ = reference.step(action)
         success = sim.step(action)
         assert np.array_equal(sim.data.qpos, reference.sim.data.qpos), step
@@ -73,6 +75,16 @@ def test_steps_equal_robosuite_bit_for_bit(suite, task_id):
     reference.close()
     del reference, sim
     gc.collect()
+
+
+def mixed_actions(sim: Simulator) -> Iterator[np.ndarray]:
+    """Random actions, the protocol's no-ops, 100 steps of the expert, who touches and moves things, 100 random ones."""
+    yield from random_actions(5, seed=9)
+    yield from [np.array(SETTLE_ACTION)] * 10
+    expert = Expert(sim)
+    for _ in range(100):
+        yield expert.act()
+    yield from random_actions(100)
 
 
 def state_of(observation: dict) -> np.ndarray:
@@ -192,6 +204,45 @@ def test_fixture_pose_moves_the_fixture_and_its_regions():
     assert np.array_equal(run(sim, 5), first)
     sim.restore(lit)
     assert sim.success() and sim.object_pose("flat_stove_1") == start
+
+
+def test_a_disturbed_arm_starts_there_and_stays(sim):
+    """As after robosuite's own disturbed reset: the hand holds the pose that it starts in."""
+    base = suites.scene_for("libero_object", 1, seed=3)
+    sim.reset(base)
+    usual = sim.data.qpos[:7].copy()
+    arm = (0.1, -0.05, 0.1, 0.1, -0.1, 0.1, 0.2)
+    scene = base.model_copy(update={"arm": arm})
+    sim.reset(scene)
+    assert sim.data.qpos[:7] - usual == pytest.approx(arm)
+    start = sim.proprio()
+    sim.settle()
+    assert np.abs(sim.proprio()[:6] - start[:6]).max() < 0.02
+    first = run(sim, 5)
+    sim.reset(base)
+    sim.reset(scene)
+    sim.settle()
+    assert np.array_equal(run(sim, 5), first)
+    with pytest.raises(RecordError, match=r"arm\.3"):
+        sim.reset(base.model_copy(update={"arm": (0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0)}))
+
+
+def test_a_stored_instant_is_started_from_with_the_gripper_as_it_was(sim):
+    base = suites.scene_for("libero_object", 1, seed=3)
+    sim.reset(base)
+    sim.settle()
+    close = np.array([0.0, 0.3, -0.4, 0.2, 0.0, 0.0, 1.0])
+    for _ in range(12):
+        sim.step(close)
+    there, held = sim.data.qpos.copy(), sim.proprio()
+    scene = base.model_copy(update={"start": Start(qpos=tuple(there), gripper=1.0)})
+    sim.reset(scene)
+    assert np.array_equal(sim.data.qpos, there)
+    sim.settle()
+    assert np.abs(sim.proprio()[:3] - held[:3]).max() < 0.03
+    assert sim.proprio()[6:] == pytest.approx(held[6:], abs=2e-3)  # still closed
+    with pytest.raises(RecordError, match=r"start\.qpos has 9 numbers"):
+        sim.reset(base.model_copy(update={"start": Start(qpos=(0.0,) * 9)}))
 
 
 @pytest.mark.parametrize("action", [[np.nan] * 7, [0, 0, np.inf, 0, 0, 0, -1], [0.0] * 6])
