@@ -2,8 +2,8 @@
 
 Both arms learn a critic (`ChunkCritic`) and clone every stored chunk with the weight of its advantage; they differ in
 Phi alone (0 in the arm without), and in how fast the target heads follow: how far a reward reaches back within the
-steps of training hangs on it, so each arm has its own decay, the best of the same few on seeds of their own. The gain
-with one decay for both is shown, too. Plain cloning stands beside them. Two tasks:
+steps of training hangs on it. So both are run with each of a few decays, and the gain is that of the best decay of one
+over the best of the other, on the same seeds. Plain cloning stands beside them. Two tasks:
 
     pick and carry   a small chunked control task; every seed draws new episodes of mixed quality
     LIBERO           stored rollouts of a policy (--episodes FOLDER), privileged features, Text2potential's own plan;
@@ -43,8 +43,7 @@ Arm = Literal["cloning", "without", "with"]
 ARMS: tuple[Arm, ...] = ("cloning", "without", "with")
 TEMPERATURE, CLIP = 0.3, 20.0  # of advantages in units of their standard deviation, so that both arms choose as sharply
 BATCH, HIDDEN, RATE = 128, 64, 3e-3
-DECAYS = (0.9, 0.97, 0.99)  # of the target heads
-TUNING_SEEDS = (1000, 1001)
+DECAYS = (0.8, 0.9, 0.97, 0.99)  # of the target heads
 Trial = Callable[[Arm, int, float], float]  # arm, seed, target decay -> success rate on the same starts for all
 
 
@@ -113,26 +112,34 @@ def learn(
 
 @dataclass(frozen=True)
 class Comparison:
-    """Success rates by seed of each arm with its own best decay, those decays, and the tuning seeds' mean success."""
+    """Success rates by seed, of each arm with a critic at each target decay, and of plain cloning."""
 
-    success: dict[Arm, list[float]]
-    decay: dict[Arm, float]
-    tuning: dict[Arm, dict[float, float]]
+    rates: dict[Arm, dict[float, list[float]]]
+    cloning: list[float]
+
+    def best(self, arm: Arm) -> float:
+        """The decay with which the arm does best."""
+        return max(DECAYS, key=lambda decay: np.mean(self.rates[arm][decay]))
+
+    def success(self, arm: Arm) -> list[float]:
+        """The arm's success rates at its best decay."""
+        return self.cloning if arm == "cloning" else self.rates[arm][self.best(arm)]
 
 
 def compare(trial: Trial, seeds: int) -> Comparison:
-    """Chooses each arm's decay on the tuning seeds, then runs every arm on the same `seeds` others."""
-    tuning: dict[Arm, dict[float, float]] = {}
-    for arm in ("without", "with"):
-        tuning[arm] = {decay: float(np.mean([trial(arm, seed, decay) for seed in TUNING_SEEDS])) for decay in DECAYS}
-        print(f"  tuning {arm}: " + "  ".join(f"{decay} {rate:.3f}" for decay, rate in tuning[arm].items()), flush=True)
-    chosen: dict[Arm, float] = {arm: max(rates, key=lambda decay: rates[decay]) for arm, rates in tuning.items()}
-    success: dict[Arm, list[float]] = {arm: [] for arm in ARMS}
-    for seed in range(seeds):
-        for arm in ARMS:
-            success[arm].append(trial(arm, seed, chosen.get(arm, DECAYS[0])))
-        print(f"  seed {seed}: " + "  ".join(f"{arm} {rates[seed]:.3f}" for arm, rates in success.items()), flush=True)
-    return Comparison(success, chosen, tuning)
+    """Runs every arm at every decay on the same seeds."""
+    cloning = [trial("cloning", seed, DECAYS[0]) for seed in range(seeds)]
+    print(f"  cloning             {_listed(cloning)}", flush=True)
+    rates: dict[Arm, dict[float, list[float]]] = {"without": {}, "with": {}}
+    for decay in DECAYS:
+        for arm, found in rates.items():
+            found[decay] = [trial(arm, seed, decay) for seed in range(seeds)]
+            print(f"  {arm:8s} decay {decay:4.2f} {_listed(found[decay])}", flush=True)
+    return Comparison(rates, cloning)
+
+
+def _listed(rates: list[float]) -> str:
+    return f"mean {np.mean(rates):.3f}  of " + " ".join(f"{rate:.2f}" for rate in rates)
 
 
 # --- pick and carry -----------------------------------------------------------------------------------------------
@@ -238,9 +245,9 @@ def libero(folder: Path, suite: str, task_id: int, starts: int, steps: int, hori
 # --- report -------------------------------------------------------------------------------------------------------
 
 
-def gain(found: Comparison) -> tuple[float, float, float]:
-    """Points of success that the potential adds, paired over seeds, with the 95 % t interval."""
-    points = 100 * (np.array(found.success["with"]) - np.array(found.success["without"]))
+def gain(success: list[float], peer: list[float]) -> tuple[float, float, float]:
+    """Points of success over the peer, paired over seeds, with the 95 % t interval."""
+    points = 100 * (np.array(success) - np.array(peer))
     mean = float(points.mean())
     if len(points) < 2 or points.std() == 0:
         return mean, mean, mean
@@ -249,28 +256,28 @@ def gain(found: Comparison) -> tuple[float, float, float]:
 
 
 def figure_rows(figure: str, found: Comparison, command: str) -> list[dict]:
-    """The gain, the arms' mean success, and the gain at each decay common to both arms (tuning seeds)."""
-    mean, low, high = (round(value, 2) for value in gain(found))
-    n, peer = len(found.success["with"]), "the same update without a potential"
+    """The gain of best over best, the arms' mean success there, and the gain at each decay common to both."""
 
     def row(name: str, value: float, unit: str, **more: object) -> dict:
-        empty = {"peer": None, "ratio": None, "n": n, "low": None, "high": None}
+        empty = {"peer": None, "ratio": None, "n": len(found.cloning), "low": None, "high": None}
         return {"figure": name, "value": value, "unit": unit, **empty, **more, "command": command}
 
-    made = [row(figure, mean, "points", peer=peer, low=low, high=high)]
-    for arm, rates in found.success.items():
-        made.append(row(f"{figure}: {arm}", round(float(np.mean(rates)), 4), "success rate"))
+    def gain_row(name: str, success: list[float], peer: list[float]) -> dict:
+        mean, low, high = (round(value, 2) for value in gain(success, peer))
+        return row(name, mean, "points", peer="the same update without a potential", low=low, high=high)
+
+    made = [gain_row(figure, found.success("with"), found.success("without"))]
+    for arm in ARMS:
+        made.append(row(f"{figure}: {arm}", round(float(np.mean(found.success(arm))), 4), "success rate"))
     for decay in DECAYS:
-        points = 100 * (found.tuning["with"][decay] - found.tuning["without"][decay])
-        made.append(row(f"{figure}: decay {decay}", round(points, 2), "points", peer=peer, n=len(TUNING_SEEDS)))
+        made.append(gain_row(f"{figure}: decay {decay}", found.rates["with"][decay], found.rates["without"][decay]))
     return made
 
 
 def _report(figure: str, found: Comparison, command: str) -> list[dict]:
-    mean, low, high = gain(found)
-    print(
-        f"{figure}: {mean:+.1f} points [{low:+.1f}, {high:+.1f}], {len(found.success['with'])} paired seeds", flush=True
-    )
+    mean, low, high = gain(found.success("with"), found.success("without"))
+    decays = f"decay {found.best('with')} over {found.best('without')}"
+    print(f"{figure}: {mean:+.1f} points [{low:+.1f}, {high:+.1f}], {len(found.cloning)} paired seeds, {decays}")
     return figure_rows(figure, found, command)
 
 

@@ -63,27 +63,6 @@ PUBLISHED: tuple[Published, ...] = (
         lan=(0.97, 0.97, 0.93, 0.96),
         task=(0.00, 0.01, 0.01, 0.01),
     ),
-    _readme(
-        "MolmoAct",
-        swap=(0.00, 0.00, 0.00, 0.06),
-        object=(0.68, 0.90, 0.54, 0.92),
-        lan=(0.85, 0.88, 0.74, 0.96),
-        task=(0.00, 0.00, 0.06, 0.00),
-    ),
-    _readme(
-        "NORA",
-        swap=(0.00, 0.00, 0.00, 0.00),
-        object=(0.58, 0.92, 0.46, 0.86),
-        lan=(0.88, 0.91, 0.74, 0.92),
-        task=(0.00, 0.00, 0.00, 0.00),
-    ),
-    _readme(
-        "X-VLA",
-        swap=(0.01, 0.00, 0.00, 0.02),
-        object=(0.68, 0.97, 0.62, 0.89),
-        lan=(0.98, 0.96, 0.95, 0.98),
-        task=(0.09, 0.00, 0.10, 0.08),
-    ),
     _readme(  # from the README's first table only, whose perturbed columns are rounded to 0.1
         "UniVLA",
         base=(0.89, 0.85, 0.61, 0.98),

@@ -144,7 +144,7 @@ def run(
             remaining.append(scene)
         else:
             finish(episode)
-    yield from deliver()
+            yield from deliver()
     if not remaining:
         return
 

@@ -29,6 +29,11 @@ def _run(arguments: argparse.Namespace) -> None:
     runfolder.check(output, recipe, trains)
     preflight(output, needs_gl=True)
     evolve(arguments.recipe, output)
+    _show(output)
+
+
+def _show(output: Path) -> None:
+    """The run's table, and where its page is."""
     from lerobot_coda.report import build_report, load_run, print_summary
 
     page = build_report(output)

@@ -1,4 +1,4 @@
-"""A privileged scripted expert: solves BDDL pick-and-place goals from poses, box geometry and joints, never from names.
+"""A privileged scripted expert: solves BDDL goals from poses, box geometry and joints, never from names.
 
 `Expert(simulator).act()` answers any live state, `solve(simulator, scene)` records a demonstration, and
 `relabel(simulator, episode)` says what the expert would have done in the states of somebody else's episode.

@@ -6,6 +6,7 @@ import numpy as np
 from libero_pro.episode import Episode
 from libero_pro.expert.articulation import articulations
 from libero_pro.expert.expert import Plans, decide
+from libero_pro.expert.subtasks import ORDER
 from libero_pro.expert.world import World
 from libero_pro.record import RecordError
 from libero_pro.simulator import Simulator
@@ -46,6 +47,5 @@ def relabel(sim: Simulator, episode: Episode) -> np.ndarray:
 
 
 def _has_skill(episode: Episode) -> bool:
-    """Every predicate that does not hold at the start is one that the expert works on."""
-    goal, holds = episode.scene.goal, episode.goal_holds[0]
-    return all(held or predicate[0] in ("in", "on") for predicate, held in zip(goal, holds, strict=True))
+    """Every predicate of the goal is of a form that the expert works on."""
+    return all(predicate[0] in ORDER for predicate in episode.scene.goal)

@@ -10,6 +10,7 @@ import yaml
 from fakeworld import TRAIN, FakeEngine, Killed, write_recipes
 
 from lerobot_coda import cli, evolve
+from lerobot_coda.commands import evolve as evolve_command
 from lerobot_coda.demos import build_demos
 from libero_pro.record import RecordError
 
@@ -19,8 +20,8 @@ def engine(monkeypatch):
     """The fake world in place of the real one, and no look for GL or free space."""
     made = FakeEngine()
     monkeypatch.setattr(evolve, "LiberoEngine", lambda *arguments: made)
-    monkeypatch.setattr(cli, "preflight", lambda output, needs_gl: None)
-    monkeypatch.setattr(cli, "_print_summary", lambda output, summary: print(summary["finished"], output))
+    monkeypatch.setattr(evolve_command, "preflight", lambda output, needs_gl: None)
+    monkeypatch.setattr(evolve_command, "_show", lambda output: print("finished", output))
     return made
 
 
@@ -49,7 +50,7 @@ def test_evolve_runs_a_recipe_in_the_named_folder(engine, tmp_path, capsys):
     assert cli.main(["evolve", str(recipe), "--output", str(tmp_path / "here")]) == 0
     out = capsys.readouterr().out
     assert "round 1: " in out and "validated" in out and "left" in out
-    assert out.strip().endswith(f"True {tmp_path / 'here'}")
+    assert out.strip().endswith(f"finished {tmp_path / 'here'}")
     assert (tmp_path / "here" / "summary.json").is_file()
 
 

@@ -22,8 +22,8 @@ def test_the_readmes_columns_are_where_they_belong():
     by_model = {row.model: row.rates for row in PUBLISHED}
     # pi0.5: position 0.38 goal, 0.20 spatial, 0.08 libero_10, 0.17 object.
     assert [by_model["pi0.5"][base, "swap"] for base in BASE] == [0.20, 0.17, 0.38, 0.08]
-    assert by_model["MolmoAct"]["libero_10", "task"] == 0.06
-    assert by_model["X-VLA"]["libero_object", "object"] == 0.89
+    assert by_model["pi0"]["libero_10", "object"] == 0.79
+    assert by_model["OpenVLA"]["libero_object", "lan"] == 0.98
 
 
 def test_a_run_stands_beside_them(tmp_path: Path):
