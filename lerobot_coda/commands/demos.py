@@ -1,4 +1,4 @@
-"""`lerobot-coda demos`: builds the dataset of expert demonstrations that a train recipe names."""
+"""`lerobot-coda demos`: builds the dataset that a train recipe names, or tells what the expert solves."""
 
 import argparse
 from pathlib import Path
@@ -6,23 +6,64 @@ from typing import Any
 
 from lerobot_coda.preflight import preflight
 
+_EXAMPLES = """examples:
+  lerobot-coda demos recipes/sft_libero_object.yaml
+  lerobot-coda demos --suite all --states 10 --output runs/expert
+"""
+
 
 def add(commands: Any) -> None:
     """Adds the command to the subparsers."""
     parser = commands.add_parser(
         "demos",
         help="build the dataset that a train recipe names",
-        epilog="example:\n  lerobot-coda demos recipes/sft_libero_object.yaml\n",
+        epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("recipe", type=Path, help="train recipe, e.g. recipes/sft_libero_object.yaml")
+    parser.add_argument("recipe", type=Path, nargs="?", help="train recipe, e.g. recipes/sft_libero_object.yaml")
+    parser.add_argument("--suite", nargs="+", help="instead of a recipe: the expert's success on suites, or all")
+    parser.add_argument("--states", type=int, default=10, help="released starts of each task (default 10)")
+    parser.add_argument("--fresh", action="store_true", help="fresh resets instead of released starts")
+    parser.add_argument("--workers", type=int, default=2, help="simulator processes (default 2)")
+    parser.add_argument("--output", type=Path, help="keeps the episodes; an interrupted run goes on")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    from libero_pro.record import RecordError
+
+    if (arguments.recipe is None) == (arguments.suite is None):
+        raise RecordError("name one: a train recipe, or --suite with suite names")
+    if arguments.suite:
+        _tell(arguments)
+        return
     from lerobot_coda.demos import build_demos
     from lerobot_coda.recipe import load_demos
 
     _, train = load_demos(arguments.recipe)
     preflight(Path(train["dataset"]["root"]), needs_gl=True)
     build_demos(arguments.recipe)
+
+
+def _tell(arguments: argparse.Namespace) -> None:
+    """Lets the expert try the suites' starts, and prints what it solved and what stopped it."""
+    from lerobot_coda.console import Display, Planned
+    from libero_pro.expert.table import expert_table, print_table, suites_of
+    from libero_pro.suites import tasks
+
+    suites = suites_of(arguments.suite)
+    if arguments.output:
+        preflight(arguments.output, needs_gl=False)
+    units = arguments.states * sum(len(tasks(suite)) for suite in suites)
+    display = Display()
+    display.plan([Planned("demonstrate", "expert", units)])
+    with display.stage("demonstrate", "expert", units) as tick:
+        table = expert_table(
+            suites,
+            arguments.states,
+            workers=arguments.workers,
+            out=arguments.output,
+            fresh=arguments.fresh,
+            progress=lambda done, total: tick(done),
+        )
+    print_table(table)

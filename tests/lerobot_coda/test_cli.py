@@ -108,6 +108,11 @@ def test_ctrl_c_says_how_to_go_on(engine, tmp_path, capsys, monkeypatch):
     assert "goes on from here" in capsys.readouterr().err
 
 
+def test_demos_wants_a_recipe_or_suites(capsys):
+    assert "name one: a train recipe, or --suite" in fails(capsys, "demos")
+    assert "libero_goal" in fails(capsys, "demos", "--suite", "libero_gaol")
+
+
 def test_benchmark_names_an_unknown_suite(capsys):
     message = fails(capsys, "benchmark", "x", "--suites", "libero_goal_swop", "--output", "unused")
     assert "did you mean 'libero_goal_swap'" in message
