@@ -75,8 +75,10 @@ def run_lerobot_train(config: Mapping[str, Any], path: Path, *, tick: Tick, thre
     if _trained_steps(output) >= int(config["steps"]):
         return checkpoint
     arguments = [f"--config_path={path}"]
+    before = 0  # steps of an earlier run, which the bar of a resumed one does not count
     if (checkpoint / "train_config.json").is_file():
         arguments = [f"--config_path={checkpoint / 'train_config.json'}", "--resume=true"]
+        before = _trained_steps(output)
     elif output.exists():
         shutil.rmtree(output)  # LeRobot refuses a folder that exists
     log = path.with_suffix(".log")
@@ -96,7 +98,7 @@ def run_lerobot_train(config: Mapping[str, Any], path: Path, *, tick: Tick, thre
         preexec_fn=_die_with_parent if sys.platform == "linux" else None,
     )
     try:
-        last = _follow(process, log, tick)
+        last = _follow(process, log, tick, before)
     except BaseException:
         _stop(process)
         raise
@@ -117,7 +119,7 @@ def _trained_steps(output: Path) -> int:
     return int(name) if name.isdigit() else 0
 
 
-def _follow(process: subprocess.Popen, log: Path, tick: Tick) -> str:
+def _follow(process: subprocess.Popen, log: Path, tick: Tick, before: int) -> str:
     """Copies the output to the log and reports steps; returns the last line that says something."""
     assert process.stdout is not None
     tail: deque[str] = deque(maxlen=40)
@@ -129,7 +131,9 @@ def _follow(process: subprocess.Popen, log: Path, tick: Tick) -> str:
             lines = re.split(rb"[\r\n]", pending + chunk)
             pending = lines.pop()
             for line in lines:
-                if found := _PROGRESS.search(line) or _LOGGED.search(line):
+                if found := _PROGRESS.search(line):
+                    tick(before + int(found.group(1)))
+                elif found := _LOGGED.search(line):
                     tick(int(found.group(1)))
                 elif text := line.decode(errors="replace").strip():
                     tail.append(text)

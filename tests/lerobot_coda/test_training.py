@@ -29,7 +29,7 @@ if not sys.argv[2:] and output.exists():
     sys.exit("output_dir exists")
 first = 4 if sys.argv[2:] == ["--resume=true"] else 0
 for step in range(first, steps + 1):
-    sys.stderr.write(f"\\rTraining:  10%|#         | {step}/{steps} [00:01<00:02,  8.9step/s]")
+    sys.stderr.write(f"\\rTraining:  10%|#         | {step - first}/{steps - first} [00:01<00:02,  8.9step/s]")
 last = output / "checkpoints" / f"{steps:06d}" / "pretrained_model"
 last.mkdir(parents=True)
 (last / "config.json").write_text(json.dumps({"resumed_at": first, "threads": os.environ["OMP_NUM_THREADS"]}))
@@ -95,8 +95,10 @@ def test_an_interrupted_training_goes_on_from_its_last_checkpoint(config, tmp_pa
     (half.parent.parent / "last").symlink_to("000004")
     (half / "config.json").write_text("{}")
     (half / "train_config.json").write_text(yaml.safe_dump(config))
-    checkpoint = run_lerobot_train(config, tmp_path / "train.yaml", tick=lambda n: None)
+    seen = []
+    checkpoint = run_lerobot_train(config, tmp_path / "train.yaml", tick=seen.append)
     assert '"resumed_at": 4' in (checkpoint / "config.json").read_text()
+    assert seen == [4, 5, 6, 7, 8, 9]  # LeRobot's bar counts from where it went on
 
 
 def test_one_that_left_no_checkpoint_is_begun_again(config, tmp_path):
