@@ -5,7 +5,7 @@ for episode in demonstrate(scenes, workers=2, noise=0.03, out=folder):  # in com
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,9 @@ def demonstrate(
         timeout_s=timeout_s,
     )
     for outcome in outcomes:
-        episode = outcome.result if outcome.result is not None else _unrun(outcome.job, outcome.error or "no result")
+        episode = outcome.result
+        if episode is None:  # not `or`: an episode without a step is falsy, yet has its reason
+            episode = Episode.unrun(outcome.job, "expert", outcome.error or "no result")
         episode = replace(episode.tagged(**conditions), wall_s=round(outcome.wall_s, 3))
         if out is not None:
             episode.save(Path(out) / f"{episode.scene.hash}.npz")
@@ -131,7 +133,7 @@ def _solve(sim: Any, scene: SceneSpec, ask: Ask, *, noise: float, seed: int, max
     except SimulationError:
         raise
     except RecordError as error:
-        return _unrun(scene, str(error)).tagged(expert=str(error), outcome=REFUSED)
+        return Episode.unrun(scene, "expert", str(error)).tagged(expert=str(error), outcome=REFUSED)
 
 
 def _stored(out: Path, scene: SceneSpec, conditions: dict[str, str]) -> Episode | None:
@@ -142,18 +144,3 @@ def _stored(out: Path, scene: SceneSpec, conditions: dict[str, str]) -> Episode 
         return None
     same = all(episode.tags.get(name) == value for name, value in conditions.items())
     return episode if same and episode.invalid is None and episode.actor == "expert" else None
-
-
-def _unrun(scene: SceneSpec, reason: str) -> Episode:
-    """An episode without a single instant, for a scene that could not be run."""
-    empty: dict[str, Any] = {field.name: np.zeros(0) for field in fields(Episode) if field.type is np.ndarray}
-    return Episode(
-        scene=scene,
-        actor="expert",
-        success=False,
-        terminated=False,
-        truncated=False,
-        object_names=(),
-        invalid=reason,
-        **empty,
-    )

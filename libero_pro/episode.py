@@ -86,6 +86,34 @@ class Episode:
     region_half: np.ndarray | None = None
     touched: np.ndarray | None = None
 
+    @classmethod
+    def unrun(cls, scene: SceneSpec, actor: str, reason: str) -> "Episode":
+        """An invalid episode without a single instant, for a scene that could not be run."""
+        none = np.zeros
+        return cls(
+            scene=scene,
+            actor=actor,
+            success=False,
+            terminated=False,
+            truncated=False,
+            object_names=(),
+            actions=none((0, 7), np.float32),
+            qpos=none((0, 0)),
+            frame_qpos=none((0, 0)),
+            site_rgba=none((0, 0, 4), np.float32),
+            body_pos=none((0, 3)),
+            body_quat=none((0, 4)),
+            proprio=none((0, 8), np.float32),
+            object_pos=none((0, 0, 3)),
+            object_quat=none((0, 0, 4)),
+            eef_pos=none((0, 3)),
+            held=none(0, np.int16),
+            goal_holds=none((0, len(scene.goal)), bool),
+            executed=none(0, np.int16),
+            camera=none((3, 4)),
+            invalid=reason,
+        )
+
     def __len__(self) -> int:
         """Number of control steps."""
         return len(self.actions)

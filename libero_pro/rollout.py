@@ -168,7 +168,7 @@ def run(
             raise RecordError(f"no scene can be run, the first {errors} failed; the last error: {outcome.error}")
         episode = outcome.result
         if episode is None:  # an episode without a step is falsy, yet has its reason
-            episode = _invalid(outcome.job, conditions.actor, outcome.error or "no result")
+            episode = Episode.unrun(outcome.job, conditions.actor, outcome.error or "no result")
         episode = replace(episode, wall_s=round(outcome.wall_s, 3))
         if out is not None:
             episode.save(Path(out) / f"{episode.scene.hash}.npz")
@@ -238,7 +238,7 @@ def _play(station: _Station, scene: SceneSpec, ask: Ask) -> Episode:
         sim.reset(scene)
         sim.settle(conditions.settle_steps)
     except SimulationError as error:
-        return _invalid(scene, conditions.actor, str(error))
+        return Episode.unrun(scene, conditions.actor, str(error))
     recorder = EpisodeRecorder(sim, scene, conditions.actor)
     recorder.start()
     step, success, invalid = 0, False, None
@@ -251,34 +251,6 @@ def _play(station: _Station, scene: SceneSpec, ask: Ask) -> Episode:
             break
         success = sim.success()
     return recorder.finish(truncated=not success and invalid is None, invalid=invalid)
-
-
-def _invalid(scene: SceneSpec, actor: str, reason: str) -> Episode:
-    """An episode without a single instant, for a scene that could not be run."""
-    none = np.zeros
-    return Episode(
-        scene=scene,
-        actor=actor,
-        success=False,
-        terminated=False,
-        truncated=False,
-        object_names=(),
-        actions=none((0, 7), np.float32),
-        qpos=none((0, 0)),
-        frame_qpos=none((0, 0)),
-        site_rgba=none((0, 0, 4), np.float32),
-        body_pos=none((0, 3)),
-        body_quat=none((0, 4)),
-        proprio=none((0, 8), np.float32),
-        object_pos=none((0, 0, 3)),
-        object_quat=none((0, 0, 4)),
-        eef_pos=none((0, 3)),
-        held=none(0, np.int16),
-        goal_holds=none((0, len(scene.goal)), bool),
-        executed=none(0, np.int16),
-        camera=none((3, 4)),
-        invalid=reason,
-    )
 
 
 def _check(conditions: Conditions, scenes: Sequence[SceneSpec]) -> None:
