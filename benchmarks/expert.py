@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lerobot_coda.console import Display, Planned
-from libero_pro.expert.table import TaskRow, expert_table, figures, print_table, starts, suites_of
+from lerobot_coda.commands.demos import tabulate
+from libero_pro.expert.table import TaskRow, figures, print_table
 from libero_pro.record import RecordError, write_atomically
-from libero_pro.suites import tasks
 
 
 def rows(table: Sequence[TaskRow], command: str) -> list[dict[str, Any]]:
@@ -50,26 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args(argv)
     try:
-        suites = suites_of(arguments.suites)
-        wanted = [
-            (s, t.task_id)
-            for s in suites
-            for t in tasks(s)
-            if arguments.task_ids is None or t.task_id in arguments.task_ids
-        ]
-        units = sum(len(starts(s, t, arguments.states, fresh=arguments.fresh)) for s, t in wanted)
-        display = Display()
-        display.plan([Planned("demonstrate", "expert", units)])
-        with display.stage("demonstrate", "expert", units) as tick:
-            table = expert_table(
-                suites,
-                arguments.states,
-                workers=arguments.workers,
-                out=arguments.out,
-                fresh=arguments.fresh,
-                task_ids=arguments.task_ids,
-                progress=lambda done, total: tick(done),
-            )
+        table = tabulate(
+            arguments.suites, arguments.states, arguments.workers, arguments.out, arguments.fresh, arguments.task_ids
+        )
     except RecordError as error:
         print(f"expert: {error}", file=sys.stderr)
         return 2

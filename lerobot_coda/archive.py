@@ -10,10 +10,11 @@ from lerobot_coda.critic.diagnosis import Diagnosis, episode_key
 from lerobot_coda.critic.validate import Verdict
 from lerobot_coda.engine import Gated
 from lerobot_coda.programs import CoProgram
-from lerobot_coda.progress import Decision, Measurement, mcnemar, rate
+from lerobot_coda.progress import Decision, Measurement, rate
 from libero_pro.episode import Episode
 from libero_pro.record import RecordError
 from libero_pro.scene import SceneSpec
+from libero_pro.statistics import mcnemar
 
 Rows = tuple[type[m.Base], list[dict[str, Any]]]
 

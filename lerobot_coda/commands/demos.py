@@ -1,6 +1,7 @@
 """`lerobot-coda demos`: builds the dataset that a train recipe names, or tells what the expert solves."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,24 +47,39 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _tell(arguments: argparse.Namespace) -> None:
-    """Lets the expert try the suites' starts, and prints what it solved and what stopped it."""
-    from lerobot_coda.console import Display, Planned
-    from libero_pro.expert.table import expert_table, print_table, suites_of
-    from libero_pro.suites import tasks
+    """Prints what the expert solved, and what stopped it."""
+    from libero_pro.expert.table import print_table
 
-    suites = suites_of(arguments.suite)
     if arguments.output:
         preflight(arguments.output, needs_gl=False)
-    units = arguments.states * sum(len(tasks(suite)) for suite in suites)
+    print_table(tabulate(arguments.suite, arguments.states, arguments.workers, arguments.output, arguments.fresh))
+
+
+def tabulate(
+    names: Sequence[str],
+    states: int,
+    workers: int,
+    out: Path | None,
+    fresh: bool,
+    task_ids: Sequence[int] | None = None,
+) -> list[Any]:
+    """`expert_table` of the suites with its progress shown; RecordError for an unknown suite or start."""
+    from lerobot_coda.console import Display, Planned
+    from libero_pro.expert.table import expert_table, starts, suites_of
+    from libero_pro.suites import tasks
+
+    suites = suites_of(names)
+    wanted = [(s, t.task_id) for s in suites for t in tasks(s) if task_ids is None or t.task_id in task_ids]
+    units = sum(len(starts(s, t, states, fresh=fresh)) for s, t in wanted)
     display = Display()
     display.plan([Planned("demonstrate", "expert", units)])
     with display.stage("demonstrate", "expert", units) as tick:
-        table = expert_table(
+        return expert_table(
             suites,
-            arguments.states,
-            workers=arguments.workers,
-            out=arguments.output,
-            fresh=arguments.fresh,
+            states,
+            workers=workers,
+            out=out,
+            fresh=fresh,
+            task_ids=task_ids,
             progress=lambda done, total: tick(done),
         )
-    print_table(table)

@@ -14,9 +14,9 @@ from scipy import stats
 from lerobot_coda.critic.clusters import FailureCluster
 from lerobot_coda.critic.diagnosis import Diagnosis, Mode
 from lerobot_coda.critic.simulator import diagnose, supports
-from lerobot_coda.progress import mcnemar
 from libero_pro.episode import Episode
 from libero_pro.record import Record
+from libero_pro.statistics import mcnemar
 
 Outcome = Literal["validated", "refuted", "undecided"]
 EVIDENCE_SHARE = 0.9

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from lerobot_coda.progress import Rate, mcnemar, rate
+from lerobot_coda.progress import Rate, rate
 from lerobot_coda.report.summary import (
     BudgetRow,
     Clip,
@@ -20,6 +20,7 @@ from lerobot_coda.report.summary import (
     RunSummary,
 )
 from libero_pro.record import RecordError
+from libero_pro.statistics import mcnemar
 
 Outcome = tuple[bool, bool]  # success before, success after
 

@@ -21,7 +21,6 @@ PALM_HALF = (0.104, 0.0205)
 _HAND = ((PALM, PALM_HALF), (0.045, (0.055, 0.025)), (0.070, (0.035, 0.032)))  # it grows broader upwards
 PAD_HALF = 0.008  # half the width of a pad
 WIDEST = 0.068  # opening less what alignment needs
-HOME_CLOSING = np.array([0.0, 1.0])  # closing axis at the robot's start, in the world's plane
 _SWEEP = 0.30  # the hand comes from this far above
 
 
