@@ -28,8 +28,9 @@ from libero_pro.forked import run_in_forks
 from libero_pro.placement import arrangement
 from libero_pro.programs import GenerationProgram, LayoutError
 from libero_pro.record import RecordError
+from libero_pro.replacement import catalogue, task_of
 from libero_pro.scene import SceneSpec
-from libero_pro.suites import BASE, TASKS_PER_SUITE, get_task, scene_for
+from libero_pro.suites import BASE, TASKS_PER_SUITE, Task, get_task, scene_for
 from libero_pro.workers import Ask
 
 STEPS = 20  # random control steps after the protocol's no-ops
@@ -125,6 +126,10 @@ OPERATIONS: tuple[Make, ...] = (
         "op": "crowd", "near": _named(rng, suite, task_id), "count": int(rng.integers(1, 5)),
         "radius_m": float(rng.uniform(0.05, 0.3)), "alike": bool(rng.integers(2)),
     },
+    lambda rng, suite, task_id: {
+        "op": "replace", "object": str(rng.choice(get_task(suite, task_id).objects())),
+        "by": rng.choice(list(catalogue()), 1).tolist(),
+    },
     lambda rng, suite, task_id: {"op": "retarget"},
     lambda rng, suite, task_id: {"op": "rephrase"},
     lambda rng, suite, task_id: {"op": "arm", "joint_rad": float(rng.uniform(0.01, 0.3))},
@@ -152,9 +157,7 @@ def try_scenes(
             scenes.append(random_program(rng, tasks).sample(rng))
         except LayoutError as error:
             tried.append(Tried("layout", str(error)))
-    outcomes = run_in_forks(
-        scenes, make_state=_simulator, work=_try, workers=workers, key=lambda scene: (scene.suite, scene.task_id)
-    )
+    outcomes = run_in_forks(scenes, make_state=_simulator, work=_try, workers=workers, key=task_of)
     for outcome in outcomes:
         if outcome.result is None:
             raise RuntimeError(f"scene {outcome.job.to_json()} crashed: {outcome.error}")
@@ -164,10 +167,10 @@ def try_scenes(
     return tried
 
 
-def _simulator(key: tuple[str, int]) -> Any:
+def _simulator(task: Task) -> Any:
     from libero_pro.simulator import Simulator
 
-    return Simulator(get_task(*key))
+    return Simulator(task)
 
 
 def _try(sim: Any, scene: SceneSpec, ask: Ask) -> Tried:

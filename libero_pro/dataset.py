@@ -73,7 +73,7 @@ def write_dataset(
     if unknown or not cameras:
         raise RecordError(f"cameras {list(cameras)}: choose from {', '.join(IMAGE_KEYS)}")
     given = list(episodes)
-    kept = sorted((e for e in given if e.invalid is None and len(e)), key=lambda e: (e.scene.suite, e.scene.task_id))
+    kept = sorted((e for e in given if e.invalid is None and len(e)), key=_compiled)
     if not kept:
         raise RecordError(f"none of the {len(given)} episodes can be written: all are invalid or without a step")
     widths = {name: values.shape[1] for name, values in _columns(kept[0], columns).items()}
@@ -201,6 +201,12 @@ def _features(cameras: Sequence[str], size: int, widths: dict[str, int]) -> dict
         FRAME_AGE: {"dtype": "float32", "shape": (1,), "names": None},
         **{name: {"dtype": "float32", "shape": (width,), "names": None} for name, width in widths.items()},
     }
+
+
+def _compiled(episode: Episode) -> tuple[str, int, list[tuple[str, str]]]:
+    """Equal for episodes whose scenes share a compiled model."""
+    scene = episode.scene
+    return scene.suite, scene.task_id, sorted((scene.replaced or {}).items())
 
 
 def _columns(episode: Episode, columns: ColumnFn | None, widths: dict[str, int] | None = None) -> dict[str, np.ndarray]:

@@ -10,7 +10,8 @@ from typing import Literal
 
 Kind = Literal[
     "false prompt", "wrong prompt", "ambiguous prompt", "contradiction", "degenerate", "duplicate", "in distribution",
-    "weak perturbation", "hidden condition", "lenient success", "thrown start", "no starts",
+    "weak perturbation", "hidden condition", "lenient success", "thrown start", "no starts", "history",
+    "unsolvable", "missing object",
 ]  # fmt: skip
 
 
@@ -75,6 +76,24 @@ THROWN: dict[tuple[str, int], tuple[int, ...]] = {
 }
 
 _BASES = ("libero_spatial", "libero_object", "libero_goal", "libero_10")
+# Their init facts open a drawer or door, or turn on a stove. LIBERO draws such joints before the fixtures' places, from
+# the same random numbers, and appends their samplers to a list that every hard reset lengthens: the places depend on
+# how many resets the environment has seen. LeRobot's own environment has made three by its first episode, and makes one
+# more for each episode after it. The simulator here draws each start as after LIBERO's first reset.
+BY_HISTORY = {"libero_spatial": (4,), "libero_10": (3, 8, 9)}
+# Suite of the position grid -> tasks in which an object that stood in the target's way is 10 m away in every start: a
+# distractor, or the basket that the target shall go into.
+PARKED: dict[str, tuple[int, ...]] = {
+    "libero_object_temp_x0.2": (0, 1, 6),
+    "libero_object_temp_x0.3": (0, 1, 2, 3, 4, 6, 7, 8, 9),
+    "libero_object_temp_x0.4": (0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
+    "libero_object_temp_x0.5": (0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
+    "libero_object_temp_y0.2": (5,),
+    "libero_object_temp_y0.3": (5,),
+    "libero_object_temp_y0.4": (0, 4, 6, 7, 8),
+    "libero_object_temp_y0.5": (0, 4, 6, 7, 8),
+}
+PARKED_BASKET = {"libero_object_temp_y0.4": (5,), "libero_object_temp_y0.5": (2, 3, 5, 9)}
 
 DEFECTS: tuple[Defect, ...] = (
     *(
@@ -168,6 +187,26 @@ DEFECTS: tuple[Defect, ...] = (
         "libero_10_object",
         (9,),
         "the prompt says yellow and white mug, the scene has a red one in its place",
+    ),
+    *(
+        Defect(
+            "history",
+            suite,
+            task_ids,
+            "LIBERO places the fixtures by the seed and by how many resets its environment has seen, here by the seed "
+            "alone: LeRobot's own environment starts otherwise, and in each episode differently",
+            distorts=False,
+        )
+        for base, task_ids in BY_HISTORY.items()
+        for suite in (base, *(f"{base}_{axis}" for axis in ("swap", "object", "lan", "task")))
+    ),
+    *(
+        Defect("unsolvable", suite, task_ids, "the basket is 10 m away, out of the robot's reach and of the image")
+        for suite, task_ids in PARKED_BASKET.items()
+    ),
+    *(
+        Defect("missing object", suite, task_ids, "a distractor is 10 m away, so the scene is emptier", distorts=False)
+        for suite, task_ids in PARKED.items()
     ),
     Defect("no starts", "libero_object_temp_y0.5", (1,), "released without start states, so it cannot be run"),
     *(

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from libero_pro.episode import Episode
+from libero_pro.forked import run_in_forks
 from libero_pro.record import RecordError
+from libero_pro.replacement import task_of
 from libero_pro.scene import SceneSpec
-from libero_pro.suites import get_task
-from libero_pro.workers import Ask, run_in_workers
+from libero_pro.suites import Task
+from libero_pro.workers import Ask
 
 REFUSED = "refused"
 
@@ -48,8 +50,8 @@ def demonstrate(
     """
     if not 0.0 <= noise <= 1.0:
         raise RecordError(f"noise is a probability in [0, 1], not {noise}")
-    for suite, task_id in sorted({(scene.suite, scene.task_id) for scene in scenes}):
-        get_task(suite, task_id)
+    for scene in scenes:
+        task_of(scene)
     conditions = {"noise": f"{noise:g}", "seed": str(seed), "max_steps": str(max_steps)}
     distinct = list({scene.hash: scene for scene in scenes}.values())
     done, missing = 0, []
@@ -62,12 +64,12 @@ def demonstrate(
         if progress is not None:
             progress(done, len(distinct))
         yield episode
-    outcomes = run_in_workers(
+    outcomes = run_in_forks(
         missing,
         make_state=_build,
         work=partial(_solve, noise=noise, seed=seed, max_steps=max_steps),
         workers=workers,
-        key=lambda scene: (scene.suite, scene.task_id),
+        key=task_of,
         timeout_s=timeout_s,
     )
     for outcome in outcomes:
@@ -92,12 +94,12 @@ def correct(
     at all is left out. No physics is simulated. RecordError when an episode cannot be relabeled for another reason.
     """
     corrected: dict[int, Episode] = {}
-    outcomes = run_in_workers(
+    outcomes = run_in_forks(
         episodes,
         make_state=_build,
         work=_relabel,
         workers=workers,
-        key=lambda episode: (episode.scene.suite, episode.scene.task_id),
+        key=lambda episode: task_of(episode.scene),
     )
     for done, outcome in enumerate(outcomes, 1):
         episode = outcome.job
@@ -117,10 +119,10 @@ def _relabel(sim: Any, episode: Episode, ask: Ask) -> np.ndarray:
     return relabel(sim, episode)
 
 
-def _build(key: tuple[str, int]) -> Any:
+def _build(task: Task) -> Any:
     from libero_pro.simulator import Simulator
 
-    return Simulator(get_task(*key))
+    return Simulator(task)
 
 
 def _solve(sim: Any, scene: SceneSpec, ask: Ask, *, noise: float, seed: int, max_steps: int | None) -> Episode:

@@ -15,7 +15,9 @@ A LIBERO-Pro task is a base task with one thing exchanged, so each axis is recog
 Released start states of any suite are for evaluation only. A plain fresh reset of a base task, with its own goal, is
 the training distribution that LIBERO-Pro assumes and is never denied (starts of `_task` and `_lan` are draws from the
 same regions, so they cannot tell test from training and play no part in the layout rule). Two instances of one class
-(the black bowls) look the same, so layouts and goals are compared under every exchange of such instances.
+(the black bowls) look the same, so layouts and goals are compared under every exchange of such instances. A scene that
+replaces objects is compared with the tests of its own task's objects, as if none were replaced, and with those of the
+objects that it then has.
 """
 
 import gzip
@@ -30,9 +32,10 @@ from pathlib import Path
 
 import numpy as np
 
-from libero_pro.bddl import Problem
+from libero_pro.bddl import Problem, first_instance
 from libero_pro.layouts import layout
 from libero_pro.record import RecordError, write_atomically
+from libero_pro.replacement import task_of
 from libero_pro.scene import Goal, SceneSpec
 from libero_pro.suites import BASE, Task, get_task, tasks
 
@@ -78,18 +81,26 @@ def leaks(scene: SceneSpec) -> str | None:
         return f"{scene.suite} is a LIBERO-Pro test suite; generate from {task.base_suite}"
     if scene.init_state_id is not None:
         return f"start state {scene.init_state_id} is released for evaluation only; use a fresh reset"
-    denylist = _denylist()
     if is_test_instruction(scene.instruction):
         return f"the instruction '{scene.instruction}' belongs to the `_lan` test suites"
     goal = _sorted(scene.goal)
-    if not scene.objects and not scene.fixtures and scene.start is None and goal == _sorted(task.goal()):
+    plain_reset = not scene.objects and not scene.fixtures and scene.start is None and scene.replaced is None
+    if plain_reset and goal == _sorted(task.goal()):
         return None
-    key = _object_set(task)
-    by_task, by_swap = denylist.task.get(key), denylist.swap.get(key)
+    low, high = _positions(scene)
+    for key, rows in _object_sets(scene, task):
+        reason = _matches(goal, low[list(rows.values())], high[list(rows.values())], key, tuple(rows))
+        if reason:
+            return reason
+    return None
+
+
+def _matches(goal: Goal, low: np.ndarray, high: np.ndarray, key: str, names: tuple[str, ...]) -> str | None:
+    """Which test of an object set a goal or a layout (intervals (n, 2), rows as `names`) belongs to."""
+    by_task, by_swap = _denylist().task.get(key), _denylist().swap.get(key)
     if by_task is not None and goal in by_task.goals:
         return f"the goal {goal} among these objects is {by_task.names[by_task.goals.index(goal)]}"
-    low, high = _positions(scene)
-    for order, renamed in _exchanges(tuple(_rows(scene.suite, scene.task_id))):
+    for order, renamed in _exchanges(names):
         if by_swap is not None:
             matches = np.flatnonzero(by_swap.holding(low[order], high[order]))
             if len(matches):
@@ -117,13 +128,38 @@ def object_set(problem: Problem) -> str:
     return f"{problem.name}:{','.join(sorted(problem.objects))}"
 
 
+def _object_sets(scene: SceneSpec, task: Task) -> list[tuple[str, dict[str, int]]]:
+    """(key, {name: row of the task's positions}) of the task's own objects, and of those the scene has if it differs.
+
+    Names are ordered as the fingerprints' rows: objects, then fixtures, each sorted.
+    """
+    own = _rows(scene.suite, scene.task_id)
+    sets = [(_object_set(task), own)]
+    if scene.replaced is not None:
+        present = task_of(scene)
+        rows = {_instance(scene, name): row for name, row in own.items()}
+        order = (*sorted(present.objects()), *(name for name in own if name in task.fixtures()))
+        sets.append((_object_set(present), {name: rows[name] for name in order}))
+    return sets
+
+
+def _instance(scene: SceneSpec, name: str) -> str:
+    """What stands in the place of a task's object or fixture."""
+    category = (scene.replaced or {}).get(name)
+    return name if category is None else first_instance(category)
+
+
 def _positions(scene: SceneSpec) -> tuple[np.ndarray, np.ndarray]:
-    """xy (n, 2) of objects then fixtures, sorted by name; what the scene leaves to its reset is an interval."""
+    """xy (n, 2) of objects then fixtures, sorted by name; what the scene leaves to its reset is an interval.
+
+    What stands in for another has the row of that one.
+    """
     low, high = (bound.copy() for bound in _nominal_bounds(scene.suite, scene.task_id))
     names = _rows(scene.suite, scene.task_id)
+    rows = names | {_instance(scene, name): row for name, row in names.items()}
     for name, pose in (*scene.objects.items(), *scene.fixtures.items()):
-        if name in names:
-            low[names[name]] = high[names[name]] = pose.position[:2]
+        if name in rows:
+            low[rows[name]] = high[rows[name]] = pose.position[:2]
     if scene.start is not None:
         for order, name in enumerate(get_task(scene.suite, scene.task_id).objects()):
             first = ARM_JOINTS + 7 * order

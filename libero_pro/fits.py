@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from libero_pro.goals import player
 from libero_pro.looks import surfaces
 from libero_pro.operations import (
     MOVES,
@@ -13,14 +14,15 @@ from libero_pro.operations import (
     Polar,
     Region,
     Rephrase,
+    Replace,
     Resume,
     Retarget,
     Texture,
     Tint,
-    roles,
 )
 from libero_pro.phrases import paraphrases
 from libero_pro.placement import Arrangement, arrangement
+from libero_pro.replacement import unfit
 from libero_pro.scene import Goal
 from libero_pro.suites import Task, nearest, tasks
 
@@ -31,6 +33,10 @@ def misfit(operation: Operation, task: Task) -> str | None:
     if isinstance(operation, MOVES):
         return _move_misfit(operation, arrangement(task.suite, task.task_id), task, where)
     match operation:
+        case Replace():
+            said = [task.prompt(source) for source in ("bddl", "filename")]
+            reasons = (unfit(task, operation.object, category, task.goal(), said) for category in operation.by)
+            return next((reason for reason in reasons if reason), None)
         case Retarget():
             return _retarget_misfit(operation, task, where)
         case Rephrase():
@@ -58,7 +64,7 @@ def alternatives(task: Task, operation: Retarget) -> list[Task]:
             goals.setdefault(other.goal(), other)
     if operation.candidates == "graspable":
         return list(goals.values())
-    return [t for goal, t in goals.items() if roles(goal, t.objects()).get("target") in operation.candidates]
+    return [t for goal, t in goals.items() if player(goal, t.objects(), "target") in operation.candidates]
 
 
 def _move_misfit(operation: Operation, plan: Arrangement, task: Task, where: str) -> str | None:
@@ -96,10 +102,10 @@ def _role_misfit(
 ) -> str | None:
     """The misfit of an instance, or of the instance that plays a role in the task's own goal."""
     if name in ("target", "receptacle"):
-        player = roles(task.goal(), task.objects()).get(name)
-        if player is None:
+        playing = player(task.goal(), task.objects(), name)
+        if playing is None:
             return f"'{name}': the goal of {where} has no movable {name}; drop the task"
-        name = player
+        name = playing
     return _name_misfit(name, plan, task, where, lead=lead, still=still)
 
 

@@ -10,8 +10,9 @@ import numpy as np
 from libero_pro.episode import Episode
 from libero_pro.record import RecordError
 from libero_pro.render import Frame, Profile, Renderer
+from libero_pro.replacement import task_of
 from libero_pro.scene import SceneSpec
-from libero_pro.suites import get_task
+from libero_pro.suites import Task
 from libero_pro.workers import Ask, run_in_workers
 
 FRAME_AGE = "observation.coda_frame_age"  # column: control steps since the frame's image was rendered
@@ -64,7 +65,7 @@ def render_episodes(
         make_state=partial(_studio, cameras, profile, size),
         work=_draw,
         workers=workers,
-        key=lambda job: (job.scene.suite, job.scene.task_id),
+        key=lambda job: task_of(job.scene),
     )
     for outcome in outcomes:
         if outcome.error is not None:
@@ -91,11 +92,11 @@ class _RenderJob:
     site_rgba: np.ndarray
 
 
-def _studio(cameras: tuple[str, ...], profile: Profile, size: int, key: tuple[str, int]) -> Renderer:
+def _studio(cameras: tuple[str, ...], profile: Profile, size: int, task: Task) -> Renderer:
     """A task's renderer inside a worker."""
     from libero_pro.simulator import Simulator
 
-    return Renderer(Simulator(get_task(*key)).model, cameras=cameras, size=size, profile=profile)
+    return Renderer(Simulator(task).model, cameras=cameras, size=size, profile=profile)
 
 
 def _draw(renderer: Renderer, job: _RenderJob, ask: Ask) -> None:

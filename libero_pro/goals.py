@@ -26,6 +26,17 @@ def owner(region: str, names: tuple[str, ...] | list[str]) -> str | None:
     return max(owners, key=len) if owners else None
 
 
+def player(goal: Goal, names: tuple[str, ...] | list[str], role: str) -> str | None:
+    """The one of `names` (movable instances) that is the goal's "target" or "receptacle", None if none is.
+
+    As `roles`, for goals that need not have both: a receptacle may be a fixture, or there may be no placement at all.
+    """
+    for target, region in placements(goal):
+        if target in names:
+            return target if role == "target" else owner(region, names)
+    return None
+
+
 def roles(goal: Goal, names: tuple[str, ...] | list[str]) -> Roles:
     """Roles of the goal's first placement among the given object names.
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from libero_pro.forked import run_in_forks
 from libero_pro.record import RecordError
+from libero_pro.replacement import task_of
 from libero_pro.scene import SceneSpec
-from libero_pro.suites import get_task
+from libero_pro.suites import Task
 from libero_pro.validity import Verdict, check
 from libero_pro.workers import Ask
 
@@ -43,17 +44,24 @@ class Demonstrations:
 
 
 def judge(
-    scenes: Sequence[SceneSpec], *, workers: int = 2, demonstrations: Demonstrations | None = None
+    scenes: Sequence[SceneSpec],
+    *,
+    workers: int = 2,
+    static: bool = False,
+    demonstrations: Demonstrations | None = None,
 ) -> Iterator[tuple[int, Verdict]]:
     """Yields (index, verdict) of every scene once, in the order in which they are known.
 
+    static          only the gates that need no physics: enough for a scene of which an image is all that is wanted
+    demonstrations  the expert must solve the scene, and its episode is kept
+
     The verdict depends on the scene alone, not on `workers`. RecordError names a scene that could not be judged at
-    all (its worker was lost twice); what was yielded before holds.
+    all (its worker was lost twice): that says nothing of the scene; what was yielded before holds.
     """
     passed = []
     for index, scene in enumerate(scenes):
         verdict = check(scene)
-        if verdict.accepted:
+        if verdict.accepted and not static:
             passed.append(index)
         else:
             yield index, verdict
@@ -62,7 +70,7 @@ def judge(
         make_state=_simulator,
         work=partial(_check, demonstrations=demonstrations),
         workers=workers,
-        key=lambda scene: (scene.suite, scene.task_id),
+        key=task_of,
     )
     lost = ""
     for outcome in outcomes:
@@ -74,10 +82,10 @@ def judge(
         raise RecordError(f"not every scene could be judged, run the same again for the rest; {lost}")
 
 
-def _simulator(key: tuple[str, int]) -> Any:
+def _simulator(task: Task) -> Any:
     from libero_pro.simulator import Simulator
 
-    return Simulator(get_task(*key))
+    return Simulator(task)
 
 
 def _check(sim: Any, scene: SceneSpec, ask: Ask, *, demonstrations: Demonstrations | None) -> Verdict:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from libero_pro.operations import Box, Crowd, Move, Offset, Permute, Place, Polar, Ray, Region, Resample, roles
+from libero_pro.goals import player
+from libero_pro.operations import Box, Crowd, Move, Offset, Permute, Place, Polar, Ray, Region, Resample
 from libero_pro.placement import Arrangement
 from libero_pro.scene import Goal
 
@@ -111,14 +112,14 @@ def _crowd(
 
 def _unlikeness(plan: Arrangement, a: int, b: int) -> tuple[bool, float]:
     """Orders objects by how little they resemble one: another class comes after the same, then by size."""
-    other_class = plan.names[a].rsplit("_", 1)[0] != plan.names[b].rsplit("_", 1)[0]
+    other_class = plan.instances[a].rsplit("_", 1)[0] != plan.instances[b].rsplit("_", 1)[0]
     return other_class, float(np.abs(np.log(plan.sizes[a] / plan.sizes[b])).sum())
 
 
 def _row(name: str, plan: Arrangement, goal: Goal) -> int | None:
     """Row of an instance or role; None if a (retargeted) goal has no such role among the placed objects."""
     if name in ("target", "receptacle"):
-        name = roles(goal, plan.names).get(name, "")
+        name = player(goal, plan.names, name) or ""
     return plan.row(name)
 
 

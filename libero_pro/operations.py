@@ -1,6 +1,7 @@
 """What a generation program can do to a scene: typed operations, as data. `difficulty` in [0, 1] scales each of them.
 
 Places     Resample, Permute, Offset, Place, Crowd      where things stand
+Things     Replace                                      which objects there are
 Task       Retarget, Rephrase                           what is asked, and in which words
 Start      Arm, Resume                                  how the robot begins, or from which earlier instant
 Look       Camera, Light, Tint, Texture                 what the images show
@@ -118,6 +119,18 @@ class Crowd(Record):
     alike: bool = False
 
 
+class Replace(Record):
+    """With probability `difficulty` an object of one of the categories takes the place of the named one.
+
+    Categories are those of the base tasks' own objects (`libero_pro.replacement.catalogue`). Goal and instruction stay
+    true: where a retargeted goal is about the named object, or a category's words are in the instruction, it stays.
+    """
+
+    op: Literal["replace"] = "replace"
+    object: Name
+    by: Annotated[tuple[Name, ...], Field(min_length=1, max_length=8)]
+
+
 class Retarget(Record):
     """With probability `difficulty` the goal and instruction of another task of the suite that fits the same objects.
 
@@ -154,11 +167,14 @@ class Resumption(Record):
     def of(cls, episode: "Episode", step: int) -> "Resumption":
         """Instant `step` (0 = start) of a stored episode.
 
-        RecordError for an episode from a released start, which is for evaluation only, or with moved fixtures.
+        RecordError for an episode from a released start, which is for evaluation only, with moved fixtures or with
+        replaced objects.
         """
         scene = episode.scene
         if scene.init_state_id is not None:
             raise RecordError(f"scene {scene.hash} is a released start, for evaluation only; use a generated scene")
+        if scene.replaced is not None:
+            raise RecordError(f"scene {scene.hash} replaces objects; only the task's own can be resumed from")
         if scene.fixtures:
             raise RecordError(f"scene {scene.hash} places its own fixtures; only drawn ones can be resumed from")
         if not 0 <= step <= len(episode):
@@ -222,19 +238,6 @@ class Texture(Record):
 
 Move = Resample | Permute | Offset | Place | Crowd
 Dress = Camera | Light | Tint | Texture
-Operation = Annotated[Move | Retarget | Rephrase | Arm | Resume | Dress, Field(discriminator="op")]
+Operation = Annotated[Move | Replace | Retarget | Rephrase | Arm | Resume | Dress, Field(discriminator="op")]
 MOVES = (Resample, Permute, Offset, Place, Crowd)
 DRESSES = (Camera, Light, Tint, Texture)
-
-
-def roles(goal: Goal, objects: tuple[str, ...]) -> dict[str, str]:
-    """{"target": instance that the goal moves, "receptacle": movable instance it goes to}, as far as they exist."""
-    found: dict[str, str] = {}
-    for predicate in goal:
-        if predicate[0] in ("in", "on") and predicate[1] in objects:
-            found["target"] = predicate[1]
-            holder = [name for name in objects if predicate[2] == name or predicate[2].startswith(f"{name}_")]
-            if holder:
-                found["receptacle"] = max(holder, key=len)
-            break
-    return found

@@ -9,7 +9,9 @@ from functools import cache
 
 import numpy as np
 
+from libero_pro.bddl import first_instance
 from libero_pro.layouts import Layout, Placed, layout
+from libero_pro.replacement import stand_in
 from libero_pro.scene import Pose
 from libero_pro.suites import get_task
 
@@ -42,6 +44,7 @@ class Arrangement:
     """The placeable objects of one base task, prepared for sampling.
 
     names      rows of every array here;  `placed` their nominal rest
+    instances  what stands there: another name where an object is replaced
     followers  row -> rows whose mean displacement it shares: stacked on one, or named by the prompt relative to them
     stacked    row -> row of the object it stands on
     movable    rows that operations without a named object move
@@ -49,6 +52,7 @@ class Arrangement:
     """
 
     names: tuple[str, ...]
+    instances: tuple[str, ...]
     placed: tuple[Placed, ...]
     followers: dict[int, tuple[int, ...]]
     stacked: dict[int, int]
@@ -91,8 +95,12 @@ class Arrangement:
         return result
 
     def acceptable(self, start: np.ndarray, moved: np.ndarray) -> np.ndarray:
-        """(count,) bool: in bounds, footprints apart, prompt still true. Objects that did not move are not judged."""
+        """(count,) bool: in bounds, footprints apart, prompt still true.
+
+        Objects that did not move and are not replaced are not judged.
+        """
         changed = np.any(moved != start, axis=2)  # (count, n)
+        changed |= np.array([name != own for name, own in zip(self.instances, self.names, strict=True)])
         inside = np.all((moved >= self.bounds[:2]) & (moved <= self.bounds[2:]), axis=2)
         good = np.all(inside | ~changed, axis=1)
         low, high = moved + self.low, moved + self.high
@@ -122,17 +130,23 @@ class Arrangement:
             name: Pose(
                 position=(round(float(x), 4), round(float(y), 4), placed.position[2]), quaternion=placed.quaternion
             )
-            for name, placed, (x, y) in zip(self.names, self.placed, xy, strict=True)
+            for name, placed, (x, y) in zip(self.instances, self.placed, xy, strict=True)
         }
 
 
 @cache
-def arrangement(suite: str, task_id: int) -> Arrangement:
-    """The arrangement of a base task; RecordError if it has no measured layout."""
+def arrangement(suite: str, task_id: int, replaced: tuple[tuple[str, str], ...] = ()) -> Arrangement:
+    """The arrangement of a base task, with others in the places of some objects (instance, category).
+
+    RecordError if the task has no measured layout.
+    """
     nominal = layout(suite, task_id)
     free = nominal.free()
     names = tuple(name for name, placed in nominal.objects.items() if name in free or placed.support in free)
-    placed = tuple(nominal.objects[name] for name in names)
+    others = dict(replaced)
+    placed = tuple(
+        stand_in(nominal.objects[name], others[name]) if name in others else nominal.objects[name] for name in names
+    )
     index = {name: row for row, name in enumerate(names)}
     stacked = {index[name]: index[one.support] for name, one in nominal.objects.items() if one.support in index}
     followers: dict[int, tuple[int, ...]] = {row: (support,) for row, support in stacked.items()}
@@ -150,6 +164,7 @@ def arrangement(suite: str, task_id: int) -> Arrangement:
     table = (*(xy.min(0) - _TABLE_MARGIN), *(xy.max(0) + _TABLE_MARGIN))
     return Arrangement(
         names=names,
+        instances=tuple(first_instance(others[name]) if name in others else name for name in names),
         placed=placed,
         followers=followers,
         stacked=stacked,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
+from libero_pro.bddl import first_instance
 from libero_pro.fits import alternatives, misfit
 from libero_pro.looks import surfaces
 from libero_pro.moves import apply
@@ -28,24 +29,25 @@ from libero_pro.operations import (
     Ray,
     Region,
     Rephrase,
+    Replace,
     Resample,
     Resume,
     Resumption,
     Retarget,
     Texture,
     Tint,
-    roles,
 )
 from libero_pro.phrases import paraphrases
 from libero_pro.placement import Arrangement, arrangement
 from libero_pro.record import Record, RecordError
+from libero_pro.replacement import replaced_task, unfit
 from libero_pro.scene import Goal, Look, SceneSpec
 from libero_pro.suites import BASE, TASKS_PER_SUITE, Task, get_task, nearest
 
 __all__ = [
     "Arm", "Box", "Camera", "Crowd", "GenerationProgram", "LayoutError", "Light", "Offset", "Operation", "Permute",
-    "Place", "Polar", "Ray", "Region", "Rephrase", "Resample", "Resume", "Resumption", "Retarget", "Texture", "Tint",
-    "base_program", "roles",
+    "Place", "Polar", "Ray", "Region", "Rephrase", "Replace", "Resample", "Resume", "Resumption", "Retarget", "Texture",
+    "Tint", "base_program",
 ]  # fmt: skip
 
 _BATCH = 32  # candidate layouts drawn at once
@@ -57,7 +59,7 @@ class LayoutError(RecordError):
 
 
 class GenerationProgram(Record):
-    """Scenes of some tasks of a base suite, changed by `operations` in order (retargeting first).
+    """Scenes of some tasks of a base suite, changed by `operations` in order (retargeting, then replacing first).
 
     At difficulty 0 a program is the base distribution: plain fresh resets of its tasks. `domain` separates the random
     streams of programs that are otherwise equal. Scenes carry the program's hash. What it emits is not yet checked
@@ -110,6 +112,7 @@ class GenerationProgram(Record):
         seed = int(rng.integers(2**32))
         source = self._source(task, rng)
         resumed = self._resumed(task, rng)
+        replaced: dict[str, str] = {}
         fields: dict[str, Any]
         if resumed is not None:
             fields = {
@@ -120,18 +123,21 @@ class GenerationProgram(Record):
                 "start": resumed.start,
             }
         else:
+            replaced = self._replaced(task, source, rng)
             fields = {
                 "instruction": source.prompt(self.prompt_source),
                 "prompt_source": self.prompt_source if source == task else "generated",
                 "goal": source.goal(),
                 "seed": seed,
-                "objects": self._poses(task, source.goal(), rng),
+                "objects": self._poses(task, replaced, source.goal(), rng),
             }
             fields |= self._words(fields["instruction"], rng)
+            if replaced:
+                fields["replaced"] = replaced
         fields |= self._arm(rng)
         dresses = [operation for operation in self.operations if isinstance(operation, DRESSES)]
         if dresses and self.difficulty > 0.0:
-            fields["look"] = _look(dresses, task, self.difficulty, rng)
+            fields["look"] = _look(dresses, replaced_task(task, replaced), self.difficulty, rng)
         return SceneSpec(suite=task.suite, task_id=task.task_id, program=_hash(self), **fields)
 
     def scene(self, index: int) -> SceneSpec:
@@ -159,11 +165,24 @@ class GenerationProgram(Record):
                 return choices[int(rng.integers(len(choices)))]
         return None
 
-    def _poses(self, task: Task, goal: Goal, rng: np.random.Generator) -> dict[str, Any]:
+    def _replaced(self, task: Task, source: Task, rng: np.random.Generator) -> dict[str, str]:
+        """Instance -> category of what takes its place, where that leaves the source's goal and words true."""
+        found: dict[str, str] = {}
+        for operation in self.operations:
+            if isinstance(operation, Replace) and rng.random() < self.difficulty:
+                category = operation.by[int(rng.integers(len(operation.by)))]
+                taken = operation.object in found or category in found.values()
+                if not taken and not unfit(
+                    task, operation.object, category, source.goal(), [source.prompt(self.prompt_source)]
+                ):
+                    found[operation.object] = category
+        return found
+
+    def _poses(self, task: Task, replaced: dict[str, str], goal: Goal, rng: np.random.Generator) -> dict[str, Any]:
         moves = [operation for operation in self.operations if isinstance(operation, MOVES)]
         if not moves or self.difficulty == 0.0:
             return {}
-        plan = arrangement(task.suite, task.task_id)
+        plan = arrangement(task.suite, task.task_id, tuple(sorted(replaced.items())))
         return plan.poses(self._layout(plan, goal, moves, rng))
 
     def _layout(self, plan: Arrangement, goal: Goal, moves: Sequence[Move], rng: np.random.Generator) -> np.ndarray:
@@ -218,6 +237,7 @@ def _look(dresses: Sequence[Dress], task: Task, difficulty: float, rng: np.rando
     tints: dict[str, np.ndarray] = {}
     textures: dict[str, str] = {}
     ground = surfaces(task)
+    renamed = {name: first_instance(category) for name, category in task.replaced}
     for operation in dresses:
         match operation:
             case Camera():
@@ -228,7 +248,7 @@ def _look(dresses: Sequence[Dress], task: Task, difficulty: float, rng: np.rando
                 lamps += rng.uniform(-1.0, 1.0, 3) * operation.shift_m * difficulty
             case Tint():
                 parts = (*task.objects(), *_standing(task), *ground) if operation.parts == "all" else operation.parts
-                for part in parts:
+                for part in (renamed.get(part, part) for part in parts):
                     factors = 1.0 + rng.uniform(-1.0, 1.0, 3) * operation.strength * difficulty
                     tints[part] = tints.get(part, np.ones(3)) * factors
             case Texture():

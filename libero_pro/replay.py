@@ -9,10 +9,11 @@ import numpy as np
 from libero_pro.episode import Episode
 from libero_pro.forked import run_in_forks
 from libero_pro.record import RecordError
+from libero_pro.replacement import task_of
 from libero_pro.rollout import SETTLE_STEPS
 from libero_pro.scene import SceneSpec
 from libero_pro.simulator import SimulationError, Simulator
-from libero_pro.suites import get_task
+from libero_pro.suites import Task
 from libero_pro.workers import Ask
 
 
@@ -56,8 +57,8 @@ def replay_files(paths: Sequence[Path], *, workers: int = 2) -> Iterator[tuple[P
 
     RecordError for a file that is no episode, before any is simulated, or for one that could not be simulated.
     """
-    jobs = [_Replay(path, (scene.suite, scene.task_id)) for path in paths for scene in [_scene(path)] if scene]
-    for outcome in run_in_forks(jobs, make_state=_simulator, work=_replay, workers=workers, key=lambda job: job.task):
+    jobs = [_Replay(path, task_of(scene)) for path in paths for scene in [_scene(path)] if scene]
+    for outcome in run_in_forks(jobs, make_state=Simulator, work=_replay, workers=workers, key=lambda job: job.task):
         if outcome.error is not None:
             raise RecordError(f"{outcome.job.path} cannot be replayed: {outcome.error}")
         yield outcome.job.path, outcome.result
@@ -66,17 +67,13 @@ def replay_files(paths: Sequence[Path], *, workers: int = 2) -> Iterator[tuple[P
 @dataclass(frozen=True)
 class _Replay:
     path: Path
-    task: tuple[str, int]
+    task: Task
 
 
 def _scene(path: Path) -> SceneSpec | None:
     """The scene of a valid episode, None for an invalid one."""
     episode = Episode.load(path)
     return None if episode.invalid is not None else episode.scene
-
-
-def _simulator(key: tuple[str, int]) -> Simulator:
-    return Simulator(get_task(*key))
 
 
 def _replay(simulator: Simulator, job: _Replay, ask: Ask) -> str | None:

@@ -15,6 +15,8 @@ AXIS_TITLES = {
     "task": "task",
 }
 
+WITHOUT = "Without the episodes that a known defect distorts (footnotes marked *):"
+
 
 def results_table(summary: Mapping[str, Any], protocol: Protocol, defects: Sequence[Defect]) -> str:
     """Markdown: the plain numbers, the same without what a known defect distorts, the position grid, footnotes.
@@ -30,15 +32,13 @@ def results_table(summary: Mapping[str, Any], protocol: Protocol, defects: Seque
     ]
     if any(suite not in GRID for suite in protocol.suites):
         lines += [*_by_axis(summary, protocol, defects), ""]
-        if any(defect.distorts for defect in defects):
-            lines += [
-                "Without the episodes that a known defect distorts (footnotes marked *):",
-                "",
-                *_by_axis(summary["sound"], protocol, ()),
-                "",
-            ]
+        if any(defect.distorts and defect.suite not in GRID for defect in defects):
+            lines += [WITHOUT, "", *_by_axis(summary["sound"], protocol, ()), ""]
     if any(suite in GRID for suite in protocol.suites):
-        lines += [*_grid(summary["per_suite"]), ""]
+        lines += ["Position grid of libero_object: the target moved by 7 cm per 0.1.", ""]
+        lines += [*_grid(summary["per_suite"], defects), ""]
+        if any(defect.distorts and defect.suite in GRID for defect in defects):
+            lines += [WITHOUT, "", *_grid(summary["sound"]["per_suite"], ()), ""]
     lines += [
         f"({number}{'*' if defect.distorts else ''}) {defect.where()}: {defect.kind}; {defect.note}  "
         for number, defect in enumerate(defects, 1)
@@ -64,11 +64,7 @@ def _by_axis(counts: Mapping[str, Any], protocol: Protocol, defects: Sequence[De
         suites = [suite_of(base, axis) for axis in axes]
         if not any(suite in protocol.suites for suite in suites):
             continue
-        marks = [[str(n) for n, defect in enumerate(defects, 1) if defect.suite == suite] for suite in suites]
-        cells = [
-            percent(counts["per_suite"].get(suite)) + (f" ({', '.join(numbers)})" if numbers else "")
-            for suite, numbers in zip(suites, marks, strict=True)
-        ]
+        cells = [_cell(counts["per_suite"], suite, defects) for suite in suites]
         lines.append(f"| {base} | {' | '.join(cells)} |")
     for name, shown in (("3 suites", "mean of 3 (without libero_10)"), ("4 suites", "mean of 4")):
         means = [counts["means"].get(axis, {}).get(name) for axis in axes]
@@ -77,15 +73,17 @@ def _by_axis(counts: Mapping[str, Any], protocol: Protocol, defects: Sequence[De
     return lines
 
 
-def _grid(per_suite: Mapping[str, Any]) -> list[str]:
+def _grid(per_suite: Mapping[str, Any], defects: Sequence[Defect]) -> list[str]:
+    """Rows are axes, columns distances."""
     steps = range(1, 6)
-    lines = [
-        "Position grid of libero_object: the target moved by 7 cm per 0.1.",
-        "",
-        "| |" + "".join(f" 0.{step} |" for step in steps),
-        "|---|" + "---|" * len(steps),
-    ]
+    lines = ["| |" + "".join(f" 0.{step} |" for step in steps), "|---|" + "---|" * len(steps)]
     for axis in "xy":
-        cells = [percent(per_suite.get(f"libero_object_temp_{axis}0.{step}")) for step in steps]
+        cells = [_cell(per_suite, f"libero_object_temp_{axis}0.{step}", defects) for step in steps]
         lines.append(f"| along {axis} | {' | '.join(cells)} |")
     return lines
+
+
+def _cell(per_suite: Mapping[str, Any], suite: str, defects: Sequence[Defect]) -> str:
+    """A suite's rate with the numbers of its footnotes."""
+    numbers = [str(n) for n, defect in enumerate(defects, 1) if defect.suite == suite]
+    return percent(per_suite.get(suite)) + (f" ({', '.join(numbers)})" if numbers else "")

@@ -22,8 +22,9 @@ import numpy as np
 from libero_pro.episode import Episode
 from libero_pro.record import RecordError, write_atomically
 from libero_pro.render import Profile
+from libero_pro.replacement import task_of
 from libero_pro.scene import SceneSpec
-from libero_pro.suites import get_task
+from libero_pro.suites import Task
 from libero_pro.workers import Ask, run_in_workers
 
 SETTLE_STEPS = 10  # LIBERO's protocol: no-op steps after a reset, neither counted nor recorded
@@ -155,7 +156,7 @@ def run(
         make_state=partial(_Station, conditions),
         work=_play,
         workers=workers,
-        key=lambda scene: (scene.suite, scene.task_id),
+        key=task_of,
         respond=answers,
         timeout_s=timeout_s,
     )
@@ -200,11 +201,11 @@ class _Answers:
 class _Station:
     """One task's simulator and renderer inside a worker."""
 
-    def __init__(self, conditions: Conditions, key: tuple[str, int]):
+    def __init__(self, conditions: Conditions, task: Task):
         from libero_pro.simulator import Simulator
 
         self.conditions = conditions
-        self.sim = Simulator(get_task(*key))
+        self.sim = Simulator(task)
         self.renderer: Any = None
         if conditions.cameras:
             from libero_pro.render import Renderer
@@ -263,8 +264,8 @@ def _check(conditions: Conditions, scenes: Sequence[SceneSpec]) -> None:
         raise RecordError(f"n_action_steps must be at least 1, not {conditions.n_action_steps}")
     if conditions.horizon is not None and conditions.horizon < 1:
         raise RecordError(f"horizon must be at least 1 control step, not {conditions.horizon}")
-    for suite, task_id in sorted({(scene.suite, scene.task_id) for scene in scenes}):
-        get_task(suite, task_id)
+    for scene in scenes:
+        task_of(scene)
 
 
 def _claim(out: Path, conditions: Conditions) -> None:

@@ -13,7 +13,7 @@ Shift = Annotated[float, Field(ge=-1.0, le=1.0)]
 Factor = Annotated[float, Field(ge=0.0, le=4.0)]
 Vector = tuple[Shift, Shift, Shift]
 # What a scene may have besides a placement: left out of its JSON, and so of its hash, where it is not given.
-_OPTIONAL = ("start", "arm", "look")
+_OPTIONAL = ("start", "arm", "look", "replaced")
 
 
 class Pose(Record):
@@ -59,7 +59,8 @@ class SceneSpec(Record):
     `suite` and `task_id` name the BDDL file whose objects and fixtures are compiled; `seed` draws what the record
     does not fix (fixture jitter, object placement), exactly as `env.seed(seed); env.reset()` would. On top of that
     draw come the released init state `init_state_id`, the poses in `objects`, or the stored instant `start` (only one
-    of them), then the joint angles `arm` (rad) are added to the robot's.
+    of them), then the joint angles `arm` (rad) are added to the robot's. `replaced` names objects of the file in whose
+    places others stand: instance -> category; the other is called `<category>_1`.
     `goal` holds lower-case predicates such as `("in", "milk_1", "basket_1_contain_region")`.
     """
 
@@ -77,6 +78,7 @@ class SceneSpec(Record):
     start: Start | None = None
     arm: tuple[Shift, Shift, Shift, Shift, Shift, Shift, Shift] | None = None
     look: Look | None = None
+    replaced: dict[str, str] | None = Field(default=None, min_length=1, max_length=10)
 
     @model_validator(mode="after")
     def _one_start(self) -> "SceneSpec":
@@ -84,6 +86,8 @@ class SceneSpec(Record):
             raise ValueError("init_state_id and objects/fixtures exclude each other: a released state fixes every pose")
         if self.start is not None and (self.objects or self.init_state_id is not None):
             raise ValueError("start excludes init_state_id and objects: its qpos fixes every pose")
+        if self.init_state_id is not None and self.replaced is not None:
+            raise ValueError("init_state_id excludes replaced: a released state is of the released objects")
         return self
 
     @model_serializer(mode="wrap")

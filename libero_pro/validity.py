@@ -11,6 +11,7 @@ import numpy as np
 from libero_pro.denylist import ARM_JOINTS, leaks
 from libero_pro.looks import surfaces
 from libero_pro.record import Record, RecordError
+from libero_pro.replacement import task_of, unfit
 from libero_pro.scene import Look, SceneSpec
 from libero_pro.suites import get_task, nearest
 
@@ -90,9 +91,13 @@ def check(
 def _names(scene: SceneSpec) -> str | None:
     """Whether everything that the scene names exists in its task."""
     try:
-        task = get_task(scene.suite, scene.task_id)
+        task = task_of(scene)
     except RecordError as error:
         return str(error)
+    for name, category in (scene.replaced or {}).items():
+        reason = unfit(get_task(scene.suite, scene.task_id), name, category, scene.goal, [scene.instruction])
+        if reason:
+            return f"replaced: {reason}"
     problem = task.problem()
     for field, given, known in (
         ("objects", scene.objects, problem.objects),
@@ -129,7 +134,7 @@ def _quaternions(scene: SceneSpec, names: tuple[str, ...]) -> Iterator[tuple[str
 
 def _look_names(scene: SceneSpec, look: Look) -> str | None:
     """Whether the look names what the scene shows."""
-    task = get_task(scene.suite, scene.task_id)
+    task = task_of(scene)
     ground = surfaces(task)
     known = [*task.objects(), *task.fixtures(), *ground]
     for field, names, valid in (

@@ -6,7 +6,7 @@ from itertools import product
 import numpy as np
 
 from libero_pro.expert.grasps import FINGER_HALF, TIP
-from libero_pro.expert.motion import CLOSE, Decision, towards
+from libero_pro.expert.motion import CLOSE, MAX_TRANSLATION, Decision, towards
 from libero_pro.expert.placements import sidesteps
 from libero_pro.expert.poses import Pose, both_ways, free, hand_axes
 from libero_pro.expert.travel import travel
@@ -14,6 +14,7 @@ from libero_pro.expert.world import World
 
 _LEAD = 0.03  # the drawn hand runs ahead of the wall by so much, m
 _SPEED = 0.5
+_SLOWLY = 0.06  # over the object the hand comes down slowly, m
 _ABOVE_FLOOR = (0.012, 0.02, 0.028)  # of the fingertips, m
 _SPREAD = 0.0165  # half of what closed fingers measure along the closing axis, m
 _LEANS = (0.0, 0.15, 0.3)  # of the hand away from what hangs over, rad
@@ -62,7 +63,8 @@ def drag(world: World, target: str, pose: Pose, out: np.ndarray) -> Decision:
     if closed and grip[2] < point[2] + 0.012 and aside < 0.012 and -0.012 < ahead < 0.03:
         return towards(world, "drag", np.array([*(point[:2] + out * _LEAD), point[2]]), turn, CLOSE, _SPEED)
     if closed and np.linalg.norm(apart) < 0.006 and np.linalg.norm(turn) < 0.2:
-        return towards(world, "descend", point, turn, CLOSE, _SPEED)
+        near = grip[2] < point[2] + _SLOWLY
+        return towards(world, "descend", point, turn, CLOSE, _SPEED if near else MAX_TRANSLATION)
     top = float(world.boxes(target).high()[2]) + TIP + 0.015
     if 0.006 < np.linalg.norm(apart) < 0.03 and grip[2] < top - 0.01:
         return towards(world, "rise", np.array([grip[0], grip[1], top + 0.01]), turn, CLOSE)

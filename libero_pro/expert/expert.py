@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from libero_pro.expert.articulation import Articulation, articulation, articulations
+from libero_pro.expert.insert import Niche, find_niche, insert, leave, plan_insertion, sheltered, take
 from libero_pro.expert.motion import OPEN, Decision
 from libero_pro.expert.pick import Plans, pick
 from libero_pro.expert.place import carry, falling, let_go
@@ -68,8 +69,14 @@ def decide(world: World, joints: dict[str, Articulation], goal: Goal, holds: np.
     todo = subtasks(goal, holds, world, joints, world.names())
     for task in todo:  # what is in the hand comes first
         if ORDER[task.predicate[0]] == 2 and _in_hand(world, task.predicate[1]):
+            niche = find_niche(world, task.predicate)
+            if niche is not None:
+                return replace(insert(world, task.predicate[1], niche), task=task.predicate)
             place = find_place(world, task.predicate, share(goal, task.predicate))
             return replace(carry(world, task.predicate[1], place), task=task.predicate)
+    for task in todo:  # then a hand that has let something go under a roof
+        if task.held and find_niche(world, task.predicate) is not None and leaning(world) and sheltered(world):
+            return replace(leave(world), task=task.predicate)
     task = next((task for task in todo if not task.held), todo[-1])
     return replace(_work(world, joints, goal, task, plans), task=task.predicate)
 
@@ -83,6 +90,9 @@ def _work(world: World, joints: dict[str, Articulation], goal: Goal, task: Subta
     """One step of the skill that brings a predicate about, or, where it holds, of withdrawing from it."""
     predicate = task.predicate
     if ORDER[predicate[0]] == 2:
+        niche = None if task.held else find_niche(world, predicate)
+        if niche is not None:
+            return _take(world, predicate[1], niche, plans)
         if leaning(world):
             return straighten(world, OPEN)
         place = find_place(world, predicate, share(goal, predicate))
@@ -103,6 +113,14 @@ def _work(world: World, joints: dict[str, Articulation], goal: Goal, task: Subta
     if not joint.hinge:
         return pull(world, joint, verb, _pose(world, joint, verb, plans))
     raise RecordError(f"the expert cannot solve goal {predicate} yet: it has no skill that opens a door")
+
+
+def _take(world: World, target: str, niche: Niche, plans: Plans) -> Decision:
+    """One step of taking an object that goes into a niche, by a plan that is kept while the object stands."""
+    plan = plans.insertions.get(target)
+    if plan is None or plan.stale(world, target):
+        plan = plans.insertions[target] = plan_insertion(world, target, niche)
+    return take(world, target, plan)
 
 
 def _pose(world: World, joint: Articulation, verb: str, plans: Plans) -> Pose:

@@ -21,6 +21,9 @@ PALM_HALF = (0.104, 0.0205)
 _HAND = ((PALM, PALM_HALF), (0.045, (0.055, 0.025)), (0.070, (0.035, 0.032)))  # it grows broader upwards
 PAD_HALF = 0.008  # half the width of a pad
 WIDEST = 0.068  # opening less what alignment needs
+UPRIGHT = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])  # axes of a hand that points straight down
+_DEPTHS = (0.022, 0.014, 0.03, 0.04, 0.05)  # of the grip point below the top, the best first, m
+TIGHT = 0.001  # around the hand, m
 _SWEEP = 0.30  # the hand comes from this far above
 
 
@@ -51,7 +54,7 @@ class Grasp:
 
 def hand_boxes(grip: np.ndarray, yaw: float, sweep: float = _SWEEP, margin: float = 0.0) -> Boxes:
     """Two open fingers and the palm at `grip`, extended upwards by `sweep` (the way they came)."""
-    axes = turn_z(yaw) @ np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, -1.0]])
+    axes = turn_z(yaw) @ UPRIGHT
     finger = (FINGER - OPENING) / 2
     parts = [(side * (OPENING + finger), (finger, FINGER_HALF), -TIP, PALM) for side in (-1.0, 1.0)]
     parts += [(0.0, half, low, sweep) for low, half in _HAND]
@@ -66,21 +69,21 @@ def plan_grasp(
     position: np.ndarray,
     rotation: np.ndarray,
     strain: Callable[[np.ndarray], float] = lambda point: 0.0,
+    margin: float = TIGHT,
 ) -> Grasp | None:
     """The cheapest free pinch of the object at this pose, or None if there is no free one.
 
-    `strain` is the cost of bringing the hand to a point (3,); a quarter turn of the hand costs 2.
+    `strain` is the cost of bringing the hand to a point (3,); a quarter turn of the hand costs 2. `margin` (m) is kept
+    around the hand.
     """
     points = target.filled()
     center = (target.low() + target.high()) / 2
     near = np.linalg.norm((obstacles.centers - center)[:, :2], axis=1) < 0.25 + np.linalg.norm(obstacles.halves, axis=1)
     obstacles = obstacles.where(near)
     for off_center in (False, True):
-        candidates = sorted(
-            _candidates(points, _yaws(rotation), off_center), key=lambda found: found[0] + strain(found[1])
-        )
-        for _, grip, yaw, width in candidates:
-            if not overlaps(hand_boxes(grip, yaw, margin=0.001), obstacles).any():
+        found = sorted(candidates(points, _yaws(rotation), off_center), key=lambda one: one[0] + strain(one[1]))
+        for _, grip, yaw, width in found:
+            if not overlaps(hand_boxes(grip, yaw, margin=margin), obstacles).any():
                 return Grasp(rotation.T @ (grip - position), yaw, width, position.copy(), rotation.copy())
     return None
 
@@ -96,13 +99,16 @@ def _yaws(rotation: np.ndarray) -> list[float]:
     return list(dict.fromkeys(round(float(turn), 3) for turn in wrapped))
 
 
-def _candidates(
-    points: np.ndarray, yaws: list[float], off_center: bool
+def candidates(
+    points: np.ndarray, yaws: list[float], off_center: bool, depths: tuple[float, ...] = _DEPTHS
 ) -> Iterator[tuple[float, np.ndarray, float, float]]:
-    """(cost, grip point, yaw, width) of the pinches that the object's own shape allows."""
+    """(cost, grip point, yaw, width) of the pinches from above that the object's own shape allows.
+
+    points  (n, 3) throughout the object;  `depths` of the grip point below the highest of them, m
+    """
     top, bottom = points[:, 2].max(), points[:, 2].min()
     lowest = bottom + TIP + 0.001
-    heights = dict.fromkeys(max(top - depth, lowest) for depth in (0.022, 0.014, 0.03, 0.04, 0.05))
+    heights = dict.fromkeys(max(top - depth, lowest) for depth in depths)
     for yaw in yaws:
         turned = points @ turn_z(yaw)
         u_all, v_all = turned[:, 1], turned[:, 0]

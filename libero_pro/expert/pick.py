@@ -6,12 +6,16 @@ from functools import partial
 import numpy as np
 
 from libero_pro.expert.drag import Hook, drag, plan_drag
-from libero_pro.expert.grasps import OPENING, TIP, Grasp, plan_grasp
+from libero_pro.expert.grasps import OPENING, TIGHT, TIP, Grasp, plan_grasp
+from libero_pro.expert.insert import Insertion
 from libero_pro.expert.motion import CLOSE, OPEN, Decision, hand_turn, reachable, strain, towards
 from libero_pro.expert.placements import Place, cruise_height
 from libero_pro.expert.poses import Pose
 from libero_pro.expert.world import World
 from libero_pro.record import RecordError
+
+_ROOMY = 0.03  # around the hand, m
+_MOVING = 0.02  # m/s
 
 
 @dataclass
@@ -20,6 +24,7 @@ class Plans:
 
     grasps: dict[str, Grasp] = field(default_factory=dict)
     poses: dict[tuple[str, ...], Pose] = field(default_factory=dict)
+    insertions: dict[str, Insertion] = field(default_factory=dict)
     hooks: dict[str, Hook] = field(default_factory=dict)  # for objects without a free grasp where they stood
 
 
@@ -35,14 +40,16 @@ def pick(world: World, target: str, place: Place, plans: Plans) -> Decision:
         hook = plans.hooks.get(target)
         if hook is not None and np.linalg.norm(hook.position - position) < 0.01:
             return drag(world, target, hook.pose.shifted(position - hook.position), hook.out)
-        grasp = plan_grasp(world.boxes(target), world.others(target), position, rotation, partial(strain, world))
-        if grasp is None:
-            hook = plan_drag(world, target)
-            if hook is None:
-                raise RecordError(f"the expert finds no free grasp of '{target}' from above")
+        found = _plan(world, target, drawn=hook is not None)
+        if found is None and world.speed(target) > _MOVING:
+            return towards(world, "wait", grip, np.zeros(3), OPEN)  # it is still falling
+        if found is None:
+            raise RecordError(f"the expert finds no free grasp of '{target}' from above")
+        if isinstance(found, Hook):
             plans.grasps.pop(target, None)
-            plans.hooks[target] = hook
-            return drag(world, target, hook.pose, hook.out)
+            plans.hooks[target] = found
+            return drag(world, target, found.pose, found.out)
+        grasp = found
         plans.hooks.pop(target, None)
         if not reachable(world, grasp.goal(position, rotation)):
             raise RecordError(f"'{target}' is out of the arm's reach for a grasp from above")
@@ -71,3 +78,13 @@ def pick(world: World, target: str, place: Place, plans: Plans) -> Decision:
     free = 1.0 if apart < 0.02 else np.clip((grip[2] - (cruise - 0.045)) / 0.03, 0.0, 1.0)
     step = np.array([*(grip[:2] + free * (point[:2] - grip[:2])), height])
     return towards(world, "approach" if far > 0 else "descend", step, turn, OPEN)
+
+
+def _plan(world: World, target: str, drawn: bool) -> Grasp | Hook | None:
+    """A free pinch, else a way to draw the object out from under something.
+
+    `drawn`: it has been drawn out by a little, and is drawn on until the hand has room beside what was over it.
+    """
+    boxes, others = world.boxes(target), world.others(target)
+    pinch = partial(plan_grasp, boxes, others, world.position(target), world.rotation(target), partial(strain, world))
+    return pinch(margin=_ROOMY if drawn else TIGHT) or plan_drag(world, target) or (pinch() if drawn else None)

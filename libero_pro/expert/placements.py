@@ -13,8 +13,11 @@ from libero_pro.record import RecordError
 _DROP = 0.006  # an object is let go this far above what it will rest on
 _BELOW_RIM = 0.03  # or, into a container, with its lowest point this far below the walls: they guide the fall
 _WALL_WITHIN = 0.10
+_FLOOR = 0.005  # boxes that reach less far than this over a point are at its side, m
 _UPHILL = 0.04  # on a slope things are put down this far above the middle of the region, m
 _LEAN = 0.6  # rad
+_MUCH_LOWER = 0.08  # m
+_MIDDLES = (1.0, 0.7, 0.4)  # shares of a footprint under which nothing should be
 _APART = 0.75  # share of a region's half width at which two things on it stand
 _BELOW_REGION = 0.01  # LIBERO's In predicate extends a region down by so much, m
 _BESIDE = 0.005  # what hangs over less than this much of an object's edge lets it pass, m
@@ -70,7 +73,9 @@ def find_place(world: World, predicate: tuple[str, ...], share: tuple[int, int] 
     if share[1] > 1 and relation == "on" and site is not None:
         # Along x: the open fingers reach far along y.
         spots.insert(0, center + _APART * room * [2.0 * share[0] / (share[1] - 1) - 1.0, 0.0])
-    xy = next((spot for spot in spots if not len(_column_tops(spot + shift, footprint[1], occupied))), center)
+    if relation == "in" and site is not None and receptacle not in world.movable:
+        spots = _uncovered(spots, shift, footprint[1], static, site[0][2], site[0][2] + site[1][2])
+    xy = _freest(spots, shift, footprint[1], occupied)
     tops = _column_tops(xy + shift, footprint[1], beneath)
     centered = _column_tops(xy, footprint[1], beneath)
     if relation == "in" and centered.max(initial=0.0) < tops.max(initial=0.0) - 0.01:
@@ -94,6 +99,8 @@ def find_place(world: World, predicate: tuple[str, ...], share: tuple[int, int] 
         bottom = max(bottom, _walls(world.boxes(receptacle), xy) - _BELOW_RIM)
         if site is not None:
             yaw = _fitting_yaw(world, boxes, site[1][:2])
+            if yaw == 0.0 and receptacle not in world.movable and world.holds(target):
+                yaw = _lowest_yaw(world, target, xy, bottom)
             origin = float(world.position(target)[2] - boxes.low()[2])  # above the lowest point
             lowest = site[0][2] - site[1][2] - _BELOW_REGION
             if receptacle not in world.movable and world.holds(target) and ground + origin < lowest:
@@ -129,12 +136,31 @@ def _fitting_yaw(world: World, held: Boxes, room: np.ndarray) -> float:
 
 def release_height(world: World, target: str, place: Place) -> float:
     """Height of the grip point at which the object is let go: low, but neither hand nor fingers strike anything."""
-    grip = world.grip
-    low = place.bottom + grip[2] - world.boxes(target).low()[2]
-    at = place.xy + grip[:2] - world.position(target)[:2]
+    at = place.xy + world.grip[:2] - world.position(target)[:2]
+    return _lowest_grip(world, target, at, place.bottom, place.yaw)
+
+
+def _lowest_yaw(world: World, target: str, xy: np.ndarray, bottom: float) -> float:
+    """The hand's turn, 0 or +-90 degrees, with which it gets lowest over a place (2,); 0 unless another is much better.
+
+    An upright hand is five times as broad along its closing axis as across it.
+    """
+    now = np.arctan2(world.hand[1, 0], world.hand[0, 0]) - np.pi / 2
+    offset = world.grip - world.position(target)
+    heights = {
+        yaw: _lowest_grip(world, target, xy + (turn_z(yaw - now) @ offset)[:2], bottom, yaw)
+        for yaw in (0.0, np.pi / 2, -np.pi / 2)
+    }
+    best = min(heights, key=lambda yaw: heights[yaw])
+    return best if heights[best] < heights[0.0] - _MUCH_LOWER else 0.0
+
+
+def _lowest_grip(world: World, target: str, at: np.ndarray, bottom: float, yaw: float) -> float:
+    """Height to which the hand, turned by `yaw`, can go down at a point (2,) with the target at `bottom`."""
+    low = bottom + world.grip[2] - world.boxes(target).low()[2]
     obstacles = world.others(target)
     # At the start's yaw the hand closes along y.
-    order = -1 if abs(place.yaw) < 0.1 else 1
+    order = -1 if abs(yaw) < 0.1 else 1
     palm = _column_tops(at, np.array(PALM_HALF)[::order], obstacles).max(initial=0.0)
     fingers = _column_tops(at, np.array([FINGER + 0.008, FINGER_HALF])[::order], obstacles).max(initial=0.0)
     return max(low, palm - PALM + 0.008, fingers + TIP + 0.003)
@@ -199,10 +225,20 @@ def _covered(boxes: Boxes, point: np.ndarray) -> bool:
 
 
 def _walls(boxes: Boxes, xy: np.ndarray) -> float:
-    """Height of the tallest box around a point."""
-    extents = boxes.extents()
-    near = (np.abs(boxes.centers[:, :2] - xy) - extents[:, :2] < _WALL_WITHIN).all(axis=1)
-    return float((boxes.centers[:, 2] + extents[:, 2])[near].max(initial=0.0))
+    """Height of the second lowest of the walls at the four sides of a point: the tallest box near it on each.
+
+    So what a drawer is drawn out of, at one side, counts no more than what a thing in it may lean on.
+    """
+    extents, away = boxes.extents(), boxes.centers[:, :2] - xy
+    gaps = np.abs(away) - extents[:, :2]
+    side = gaps.argmax(axis=1)
+    nearest = gaps[np.arange(len(boxes)), side]
+    signs = np.sign(away[np.arange(len(boxes)), side])
+    tops = boxes.centers[:, 2] + extents[:, 2]
+    beside = (nearest > -_FLOOR) & (gaps < _WALL_WITHIN).all(axis=1)
+    sides = [tops[beside & (side == axis) & (signs == sign)] for axis in (0, 1) for sign in (-1.0, 1.0)]
+    heights = sorted(float(side.max()) for side in sides if len(side))
+    return heights[min(1, len(heights) - 1)] if heights else 0.0
 
 
 def _footprint(boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
@@ -220,6 +256,28 @@ def _spots(center: np.ndarray, room: np.ndarray) -> list[np.ndarray]:
     steps = (0.0, 0.5, -0.5, 1.0, -1.0)
     offsets = sorted(((x, y) for x in steps for y in steps), key=lambda step: abs(step[0]) + abs(step[1]))
     return [center + np.array(offset) * room for offset in offsets]
+
+
+def _uncovered(
+    spots: list[np.ndarray], shift: np.ndarray, half: np.ndarray, static: Boxes, middle: float, top: float
+) -> list[np.ndarray]:
+    """The spots over which nothing hangs, where something above a region's `top` hangs over the first.
+
+    Beneath those there is nothing above the region's `middle`. All spots, if there is no such spot.
+    """
+    heights = [float(_column_tops(spot + shift, half, static).max(initial=0.0)) for spot in spots]
+    if heights[0] <= top:
+        return spots
+    return [spot for spot, height in zip(spots, heights, strict=True) if height < middle] or spots
+
+
+def _freest(spots: list[np.ndarray], shift: np.ndarray, half: np.ndarray, occupied: Boxes) -> np.ndarray:
+    """The first spot with nothing under a footprint of half sizes (2,), else with nothing under its middle."""
+    for share in _MIDDLES:
+        for spot in spots:
+            if not len(_column_tops(spot + shift, share * half, occupied)):
+                return spot
+    return spots[0]
 
 
 def _column_tops(xy: np.ndarray, half: np.ndarray, obstacles: Boxes) -> np.ndarray:

@@ -19,11 +19,7 @@ def relabel(sim: Simulator, episode: Episode) -> np.ndarray:
     few labels that depend on them (wait for the fingers) are those of a scene at rest. Raises RecordError if the
     simulator holds another task or the goal is one without a skill.
     """
-    task = (sim.task.suite, sim.task.task_id)
-    if task != (episode.scene.suite, episode.scene.task_id):
-        raise RecordError(
-            f"the episode is of {episode.scene.suite} {episode.scene.task_id}, the simulator holds {task}"
-        )
+    sim.check_task(episode.scene)
     model = sim.model
     kept = model.body_pos.copy(), model.body_quat.copy()
     labels = np.full((len(episode), 7), np.nan, np.float32)

@@ -9,6 +9,7 @@ from itertools import product
 
 import numpy as np
 
+from libero_pro.expert.geometry import Boxes
 from libero_pro.expert.grasps import FINGER_HALF, OPENING, TIP
 from libero_pro.expert.motion import CLOSE, OPEN, Decision, towards
 from libero_pro.expert.placements import Place
@@ -22,7 +23,7 @@ _ABOVE = 0.0015  # of the fingertips over what the thing lies on, m
 _BEHIND = (0.04, 0.025, 0.012, 0.006)  # the fork goes down this far behind the thing, where there is room, m
 _LEAD = 0.045
 _SPEED = 0.5
-_SQUEEZE = 0.012  # the closing fork goes on pushing this far ahead, m
+_SQUEEZE = 0.03  # the closing fork goes on pushing this far ahead, so that what it squeezes out does not escape, m
 OPENED = 0.0775  # fingers that are closer have begun to close, m
 FIRM = 0.0755  # fingers that are closer hold a rim firmly, m
 _MISSED = 0.055  # fingers that are closer hold no rim, m
@@ -30,14 +31,16 @@ _ARRIVED = 0.012  # m
 _SHORT = 0.06  # a way on which the rim surely wedges, m
 _TURNED = 0.2  # rad
 _LEANS = (0.0, 0.2, 0.35)  # of the hand over the thing, where something stands behind it, rad
+_MOVING = 0.02  # m/s
 _UP = np.array([0.0, 0.0, 0.06])
 
 
 def slides(world: World, target: str) -> bool:
-    """The thing is broader than the open hand and lower than a finger."""
-    boxes = world.boxes(target)
-    low, high = boxes.low(), boxes.high()
-    return bool((high - low)[:2].min() > 2 * OPENING and high[2] - low[2] < 0.03)
+    """The thing is broader than the open hand and flatter than a finger, however it lies."""
+    boxes, rotation = world.boxes(target), world.rotation(target)
+    own = Boxes(boxes.centers @ rotation, rotation.T @ boxes.axes, boxes.halves)
+    size = own.high() - own.low()
+    return bool(size[:2].min() > 2 * OPENING and size[2] < 0.03)
 
 
 def slide(world: World, target: str, place: Place) -> Decision:
@@ -75,6 +78,8 @@ def slide(world: World, target: str, place: Place) -> Decision:
         if grip[2] < high[2] + TIP + 0.02 and np.linalg.norm(grip[:2] - position) < (high - low)[0] / 2 + 0.08:
             return towards(world, "rise", grip + _UP, np.zeros(3), OPEN)
         return travel(world, "approach", start.shifted(_UP), OPEN, turned=True)
+    if world.speed(target) > _MOVING:
+        return towards(world, "wait", grip, np.zeros(3), OPEN)  # it is still falling
     raise RecordError(f"the arm cannot get behind '{target}' to push it")
 
 

@@ -143,9 +143,19 @@ def test_the_table_has_footnotes_and_the_numbers_without_defects(tmp_path: Path)
     assert plain == "| libero_spatial | 57.1 [25, 84] | 57.1 [25, 84] (1) |"
     assert sound == "| libero_spatial | 57.1 [25, 84] | 0.0 [0, 56] |"
     assert "(1*) libero_spatial_swap 0: false prompt; the plate moves away" in table
-    assert "| along x | - | 57.1 [25, 84] | - | - | - |" in table
+    assert table.count("| along x | - | 57.1 [25, 84] (2) | - | - | - |") == 1
+    assert "(2) libero_object_temp_x0.2 0, 1, 6: missing object" in table
     assert "3 episodes are invalid" in table
     assert "mean of" not in table
+
+
+def test_the_grid_is_shown_without_the_tasks_that_nobody_can_solve(tmp_path: Path):
+    run_made_up(tmp_path, lambda scene: scene.task_id == 0, ["libero_object_temp_y0.5"], task_ids=[0, 2])
+    table = (tmp_path / "table.md").read_text()
+    plain, sound = [line for line in table.splitlines() if line.startswith("| along y |")]
+    assert plain == "| along y | - | - | - | - | 50.0 [22, 78] (1, 2, 3) |"
+    assert sound == "| along y | - | - | - | - | 100.0 [51, 100] |"
+    assert "(1*) libero_object_temp_y0.5 2, 3, 5, 9: unsolvable; the basket is 10 m away" in table
 
 
 def test_a_group_without_valid_episodes_has_no_rate():

@@ -1,9 +1,10 @@
 """The known defects, each checked in the released files where the files show it."""
 
+import numpy as np
 import pytest
 
 from libero_pro.defects import DEFECTS, THROWN, defects_in, defects_of, is_sound
-from libero_pro.suites import BASE, GRID, get_task, scene_for, suite_names, tasks
+from libero_pro.suites import BASE, GRID, get_task, runnable_tasks, scene_for, suite_names, tasks
 
 
 def kinds(suite: str, task_id: int, source: str = "bddl", start: int | None = None) -> list[str]:
@@ -91,6 +92,19 @@ def test_the_basket_never_moves_in_object_swap():
         assert kinds("libero_object_swap", task.task_id) == ["weak perturbation"]
 
 
+def test_what_the_grid_parks_out_of_sight_is_known():
+    from libero_pro.denylist import ARM_JOINTS
+
+    for task in (get_task(suite, task_id) for suite in GRID for task_id in runnable_tasks(suite)):
+        starts = task.init_states()[:, 1 + ARM_JOINTS :]
+        places = starts[:, : 7 * len(task.objects())].reshape(len(starts), -1, 7)[..., :2]
+        away = {name for row, name in enumerate(task.objects()) if np.abs(places[:, row]).max() > 5}
+        assert task.goal()[0][1] not in away
+        found = {"unsolvable"} if "basket_1" in away else {"missing object"} if away else set()
+        assert set(kinds(task.suite, task.task_id)) - {"no starts"} == found
+        assert is_sound(task.suite, task.task_id, 0, "bddl") == ("basket_1" not in away)
+
+
 def test_what_distorts_is_not_sound():
     assert is_sound("libero_object_swap", 3, 0, "bddl")  # weak, yet what its name says
     assert not is_sound("libero_spatial_swap", 8, 0, "bddl")
@@ -111,15 +125,45 @@ def test_only_defects_of_what_ran_are_reported():
         "wrong prompt",
         "degenerate",
     ]
-    (unrunnable,) = defects_in([("libero_object_temp_y0.5", 0, 0, "bddl")])
+    emptier, unrunnable = defects_in([("libero_object_temp_y0.5", 0, 0, "bddl")])
+    assert emptier.kind == "missing object"
     assert unrunnable.kind == "no starts" and not len(get_task(unrunnable.suite, 1).init_states())
     assert defects_in([]) == []
 
 
+def test_starts_by_history_are_those_that_open_or_turn_something():
+    for suite in suite_names():
+        for task in tasks(suite):
+            moves = any(fact[0] in ("open", "close", "turnon", "turnoff") for fact in task.problem().init)
+            assert ("history" in kinds(suite, task.task_id)) == moves
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(("suite", "task_id", "by_history"), [("libero_10", 8, True), ("libero_10", 2, False)])
+def test_liberos_own_resets_place_fixtures_by_history(suite: str, task_id: int, by_history: bool):
+    """The same seed twice in LIBERO's environment with its hard resets; ours repeats itself."""
+    from libero_pro._libero import physics_env
+    from libero_pro.simulator import Simulator
+
+    task = get_task(suite, task_id)
+    env = physics_env(task.bddl_path)
+    env.hard_reset = True
+    env.object_property_initializers = list(env.property_samplers)
+    places = []
+    for _ in range(2):
+        env.seed(1000)
+        env.reset()
+        places.append(env.sim.model.body_pos.copy())
+    assert np.array_equal(*places) != by_history
+
+    sim = Simulator(task)
+    for start in (0, 1, 0):
+        sim.reset(scene_for(suite, task_id, init_state_id=start, seed=1000))
+        np.testing.assert_array_equal(sim.model.body_pos, places[0])
+
+
 @pytest.mark.sim
 def test_a_thrown_start_throws():
-    import numpy as np
-
     from libero_pro.simulator import Simulator
 
     (suite, task_id), starts = max(THROWN.items(), key=lambda item: len(item[1]))

@@ -61,7 +61,7 @@ def test_workers_do_not_change_the_result(recorded):
 def test_stored_episodes_are_loaded_unless_conditions_differ(recorded, monkeypatch):
     out, episodes, _ = recorded
     asked = []
-    monkeypatch.setattr(module, "run_in_workers", lambda jobs, **_: asked.append(list(jobs)) or iter(()))
+    monkeypatch.setattr(module, "run_in_forks", lambda jobs, **_: asked.append(list(jobs)) or iter(()))
     loaded = list(demonstrate(SCENES, noise=0.03, out=out))
     assert asked == [[]]
     assert all(

@@ -188,41 +188,76 @@ def checkpoint(tmp_path_factory) -> Path:
     return save_tiny_act(tmp_path_factory.mktemp("checkpoint"))
 
 
-@pytest.mark.render
-def test_stock_rollout_and_ours_are_the_same_episode(checkpoint: Path):
-    """lerobot-eval's own loop, one action a call, against whole chunks with lazy rendering: bit for bit."""
+def stock_episode(config, suite: str, task_id: int, policy) -> dict[str, np.ndarray]:
+    """The first episode of `lerobot-eval`'s own loop, one action a call, in an environment of LeRobot's making.
+
+    actions (T, 7); states (T, 8) and images (T, 3, H, W) as the policy was given them.
+    """
     import torch
     from lerobot.envs import make_env_pre_post_processors
     from lerobot.scripts.lerobot_eval import rollout as stock_rollout
 
+    vector = config.create_envs(1)[suite][task_id]
+    before_policy, after_policy = make_env_pre_post_processors(config, policy.policy.config)
+    seen = []
+
+    def remembered(observation: dict) -> dict:
+        seen.append(before_policy(observation))
+        return seen[-1]
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        episode = stock_rollout(
+            vector, policy.policy, remembered, after_policy, policy._pre, policy._post, seeds=[1000]
+        )
+    finally:
+        torch.set_num_threads(threads)
+        vector.close()
+    return {
+        "actions": np.clip(episode["action"][0].numpy(), -1, 1),
+        "states": np.concatenate([observation["observation.state"].numpy() for observation in seen]),
+        "images": np.concatenate([observation["observation.images.image"].numpy() for observation in seen]),
+    }
+
+
+@pytest.mark.render
+@pytest.mark.parametrize("environment", ["libero_pro", "libero"])
+def test_stock_rollout_and_ours_are_the_same_episode(checkpoint: Path, environment: str, monkeypatch):
+    """An ACT policy by both routes: lerobot-eval's loop in this environment or in LeRobot's own, one action a call and
+    an image a step, against whole chunks with lazy rendering. States and actions agree to the last."""
+    from lerobot.envs.configs import LiberoEnv as StockConfig
+
     from libero_pro.policy_runner import LeRobotChunkPolicy
+    from libero_pro.render import Frame, Renderer
     from libero_pro.rollout import run
+    from libero_pro.simulator import Simulator
 
     policy = LeRobotChunkPolicy.from_pretrained(checkpoint)
     assert (policy.cameras, policy.n_action_steps, policy.image_size) == (("agentview", "wrist"), 5, 128)
-    scene = scene_for("libero_object_swap", 2, init_state_id=0, seed=1000)
-    (ours,) = run(policy, [scene], workers=0, horizon=11)
+    if environment == "libero_pro":
+        suite, config = "libero_object_swap", LiberoProEnv(task_ids=[2], episode_length=7)
+    else:
+        import lerobot.envs.libero
 
-    config = LiberoProEnv(task_ids=[2], episode_length=11)
-    vector = config.create_envs(1)["libero_object_swap"][2]
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        stock = stock_rollout(
-            vector,
-            policy.policy,
-            *make_env_pre_post_processors(config, policy.policy.config),
-            policy._pre,
-            policy._post,
-            seeds=[1000],
-            return_observations=True,
-        )
-    finally:
-        torch.set_num_threads(before)
-        vector.close()
-    np.testing.assert_array_equal(np.clip(stock["action"][0], -1, 1), ours.actions)
-    np.testing.assert_array_equal(stock["observation"]["observation.state"][0], ours.proprio)
-    assert stock["observation"]["observation.images.image"].shape == (1, 12, 3, 128, 128)
+        suite = "libero_object"
+        size = {"observation_height": 128, "observation_width": 128}
+        config = StockConfig(task=suite, task_ids=[2], episode_length=7, **size)
+        states = np.array(get_task(suite, 2).init_states())  # LeRobot's loader expects them in a torch file
+        monkeypatch.setattr(lerobot.envs.libero, "get_task_init_states", lambda *task, **options: states)
+    scene = scene_for(suite, 2, init_state_id=0, seed=1000, prompt_source="bddl" if "swap" in suite else "filename")
+    (ours,) = run(policy, [scene], workers=0, horizon=7)
+    stock = stock_episode(config, suite, 2, policy)
+    with Renderer(Simulator(get_task(suite, 2)).model, ("agentview",)) as renderer:
+        drawn = [renderer.render(Frame.of(ours, step))["agentview"] for step in (0, 3)]
+    np.testing.assert_array_equal(stock["images"][[0, 3]], np.stack(drawn).transpose(0, 3, 1, 2) / np.float32(255))
+    if environment == "libero_pro":
+        np.testing.assert_array_equal(stock["states"], ours.proprio[:-1])
+        np.testing.assert_array_equal(stock["actions"], ours.actions)
+    else:  # torch's float32 arc cosine, which LeRobot takes of the hand's quaternion, rounds otherwise than numpy's
+        np.testing.assert_allclose(stock["states"], ours.proprio[:-1], rtol=0, atol=1e-5)
+        np.testing.assert_allclose(stock["actions"][:5], ours.actions[:5], rtol=0, atol=1e-5)  # the first chunk
+        np.testing.assert_allclose(stock["actions"], ours.actions, rtol=0, atol=1e-3)
     assert np.ptp(ours.actions, axis=0).max() > 0.01  # the policy reacts to what it sees
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
+import mujoco
 import numpy as np
 import pytest
 
@@ -136,13 +137,60 @@ def test_it_puts_two_objects_into_one_basket():
     assert episode.success, episode.tags
 
 
+@pytest.fixture(scope="module")
+def oven():
+    from libero_pro.simulator import Simulator
+
+    return Simulator(get_task("libero_10", 9))
+
+
 @pytest.mark.sim
-def test_it_shuts_a_door():
+def test_it_reaches_under_a_roof_and_shuts_the_door(oven):
+    from libero_pro.expert import solve
+
+    episode = solve(oven, scene_for("libero_10", 9, init_state_id=1, seed=1))
+    assert episode.success and episode.tags["outcome"] == "ok", episode.tags
+    assert episode.goal_holds[-3:].all() and episode.held[-1] == -1
+
+
+@pytest.mark.sim
+def test_a_niche_is_a_roofed_region_with_an_open_side(oven):
+    from libero_pro.expert.insert import find_niche, plan_insertion
+    from libero_pro.expert.world import World
+
+    scene = scene_for("libero_10", 9, init_state_id=1, seed=1)
+    oven.reset(scene)
+    oven.settle()
+    world = World(oven.model, oven.data)
+    inside = scene.goal[0]
+    niche = find_niche(world, inside)
+    assert niche.inward.tolist() == [0.0, 1.0, 0.0] and niche.receptacle == "microwave_1"
+    assert niche.floor == pytest.approx(0.944, abs=0.002)  # the table's height and that of the oven's floor
+    pose = plan_insertion(world, inside[1], niche).now(world, inside[1])
+    assert pose.approach[1] > 0.3 and abs(pose.axes[2, 0]) < 1e-6  # pointing in, closing in the plane
+    assert find_niche(world, ("close", "microwave_1")) is None
+    assert find_niche(world, ("on", inside[1], "microwave_1_top_side")) is None
+    door = int(oven.model.joint("microwave_1_microjoint").qposadr[0])
+    oven.data.qpos[door] = 0.0
+    mujoco.mj_forward(oven.model, oven.data)
+    assert find_niche(world, inside) is None  # shut
+
+
+@pytest.mark.sim
+def test_it_puts_a_thing_beside_the_one_that_stands_in_the_middle():
     from libero_pro.expert import solve
     from libero_pro.simulator import Simulator
 
-    scene = scene_for("libero_10", 9, seed=1).model_copy(update={"goal": (("close", "microwave_1"),)})
-    episode = solve(Simulator(get_task("libero_10", 9)), scene)
+    episode = solve(Simulator(get_task("libero_10_task", 7)), scene_for("libero_10_task", 7, init_state_id=0, seed=0))
+    assert episode.success, episode.tags
+
+
+@pytest.mark.sim
+def test_it_draws_a_bowl_out_from_under_the_drawer_that_it_opened():
+    from libero_pro.expert import solve
+    from libero_pro.simulator import Simulator
+
+    episode = solve(Simulator(get_task("libero_goal", 3)), scene_for("libero_goal", 3, init_state_id=2, seed=2))
     assert episode.success, episode.tags
 
 

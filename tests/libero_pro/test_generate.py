@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from libero_pro import generate as module
+from libero_pro import judge as judging
 from libero_pro.episode import Episode
 from libero_pro.generate import generate
 from libero_pro.journal import Journal
@@ -20,6 +21,7 @@ from libero_pro.scene import SceneSpec
 from libero_pro.scenefile import read_program, read_scenes
 from libero_pro.suites import scene_for
 from libero_pro.validity import Verdict
+from libero_pro.workers import Outcome
 
 PROGRAM = GenerationProgram(
     suite="libero_object", task_ids=(0,), operations=(Permute(), Resample(jitter_m=0.04)), difficulty=0.9
@@ -214,3 +216,28 @@ def children(pid: int) -> list[int]:
 def test_scenes_are_read_back_exactly(judged, tmp_path: Path):
     made = generate(PROGRAM, 4, tmp_path)
     assert [SceneSpec.parse(line) for line in made.path.read_text().splitlines()] == list(made.scenes)
+
+
+def test_static_gates_ask_for_no_physics(monkeypatch):
+    asked: list = []
+    monkeypatch.setattr(judging, "run_in_forks", lambda jobs, **_: asked.extend(jobs) or iter(()))
+    scene = scene_for("libero_object", 0)
+    test = scene_for("libero_object_swap", 0)
+    found = dict(judging.judge([scene, test], static=True))
+    assert asked == [] and found[0].accepted and found[1].gate == "leakage"
+
+
+def test_a_lost_worker_is_no_verdict_on_its_scene(monkeypatch):
+    scenes = [scene_for("libero_object", 0, seed=seed) for seed in range(3)]
+
+    def run(jobs, **_):
+        for index, job in enumerate(jobs):
+            verdict = None if index == 1 else Verdict(scene=job.hash, accepted=True)
+            yield Outcome(index, job, verdict, "its worker was lost twice" if index == 1 else None)
+
+    monkeypatch.setattr(judging, "run_in_forks", run)
+    known = []
+    with pytest.raises(RecordError, match=f"{scenes[1].hash}.*lost twice"):
+        for index, _ in judging.judge(scenes):
+            known.append(index)
+    assert known == [0, 2]

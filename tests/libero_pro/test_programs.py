@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from libero_pro.goals import player, roles
 from libero_pro.layouts import layout
 from libero_pro.placement import CLEARANCE, arrangement
 from libero_pro.programs import (
@@ -15,7 +16,6 @@ from libero_pro.programs import (
     Resample,
     Retarget,
     base_program,
-    roles,
 )
 from libero_pro.record import RecordError
 from libero_pro.scene import SceneSpec
@@ -246,13 +246,17 @@ def test_every_base_task_has_an_arrangement_with_something_to_move():
 
 def test_roles():
     objects = ("milk_1", "basket_1", "plate_1")
-    assert roles((("in", "milk_1", "basket_1_contain_region"),), objects) == {
-        "target": "milk_1",
-        "receptacle": "basket_1",
-    }
-    assert roles((("turnon", "flat_stove_1"), ("on", "milk_1", "plate_1")), objects)["receptacle"] == "plate_1"
-    assert roles((("on", "milk_1", "flat_stove_1_cook_region"),), objects) == {"target": "milk_1"}
-    assert roles((("open", "wooden_cabinet_1_top_region"),), objects) == {}
+    inside = (("in", "milk_1", "basket_1_contain_region"),)
+    found = roles(inside, objects)
+    assert (found.target, found.receptacle, found.region) == ("milk_1", "basket_1", "basket_1_contain_region")
+    assert [player(inside, objects, role) for role in ("target", "receptacle")] == ["milk_1", "basket_1"]
+    assert player((("turnon", "flat_stove_1"), ("on", "milk_1", "plate_1")), objects, "receptacle") == "plate_1"
+    on_stove = (("on", "milk_1", "flat_stove_1_cook_region"),)
+    assert [player(on_stove, objects, role) for role in ("target", "receptacle")] == ["milk_1", None]
+    for goal in (on_stove, (("open", "wooden_cabinet_1_top_region"),)):
+        with pytest.raises(RecordError, match=r"among the objects|places no object"):
+            roles(goal, objects)
+    assert player((("open", "wooden_cabinet_1_top_region"),), objects, "target") is None
 
 
 def test_a_program_without_room_says_so():

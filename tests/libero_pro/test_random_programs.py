@@ -16,7 +16,7 @@ def test_random_programs_use_every_operation_and_fit_their_task():
         drawn = programs.random_program(np.random.default_rng((1, index)))
         assert GenerationProgram.parse(drawn.to_json()) == drawn
         seen |= {operation.op for operation in drawn.operations}
-    assert len(seen) == len(programs.OPERATIONS) == 13
+    assert len(seen) == len(programs.OPERATIONS) == 14
 
 
 @pytest.mark.sim
