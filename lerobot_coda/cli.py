@@ -13,6 +13,7 @@ from lerobot_coda.commands import (
     evolve,
     export_progress,
     generate,
+    memory,
     model_card,
     potential,
     render,
@@ -28,7 +29,7 @@ COMMANDS = (
     evolve, report, demos,
     benchmark, compare, model_card, doctor,
     generate, validate, replay, render,
-    potential, export_progress,
+    potential, export_progress, memory,
 )  # fmt: skip
 
 
