@@ -8,7 +8,6 @@ greedy chunk policy; each violation of an assumption must change it in some, or 
 """
 
 import argparse
-import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from lerobot_coda.progress import rate
 from lerobot_coda.value import Mode, chunk_return, chunk_target, executed_steps, head_target, shaping
+from libero_pro.figures import figure, keep
 
 GAMMA = 0.9
 STATES, ACTIONS, STEPS = 6, 2, 3  # states 0 and 1 are terminal: success and failure
@@ -253,12 +253,10 @@ def rows(outcome: Outcome, command: str) -> list[dict]:
     counts = {"invariance_changed": outcome.sound_any}
     counts |= {f"invariance_violated: {name}": count for name, count in outcome.violated.items()}
     made = []
-    for figure, count in counts.items():
+    for name, count in counts.items():
         found = rate(count, outcome.n)
-        made.append(
-            {"figure": figure, "value": count, "unit": "MDPs changed", "peer": None, "ratio": round(found.rate, 4),
-             "n": outcome.n, "low": round(found.low, 4), "high": round(found.high, 4), "command": command}
-        )  # fmt: skip
+        share = {"ratio": round(found.rate, 4), "low": round(found.low, 4), "high": round(found.high, 4)}
+        made.append(figure(name, count, "MDPs changed", command, n=outcome.n, **share))
     return made
 
 
@@ -277,7 +275,7 @@ def main() -> None:
     print(f"largest |Q_theta + Phi - Q| of the sound learners: {outcome.gap:.1e}")
     if arguments.json:
         command = shlex.join(["python", "benchmarks/invariance.py", *sys.argv[1:]])
-        arguments.json.write_text(json.dumps(rows(outcome, command), indent=1) + "\n")
+        keep(arguments.json, rows(outcome, command))
 
 
 if __name__ == "__main__":

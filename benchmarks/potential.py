@@ -1,34 +1,40 @@
 """How good are the canonical potentials? Over expert successes and failures injected into them, in one process.
 
 Every one of the 200 tasks must have a potential that names only what its scene has. Of the chosen tasks, those that the
-expert solves give a success and up to five failures each (drop, wrong object, missed grasp, early release, stop).
+expert solves give a success and up to five failures each (dropped, other task, missed grasp, early release, stalled).
 
     python benchmarks/potential.py --suites libero_object libero_goal --per-suite 5 --json potential.json
 """
 
 import argparse
-import json
 import shlex
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lerobot_coda.columns import canonical_plan
+from lerobot_coda.critic.bench.actor import NotPlanted
+from lerobot_coda.critic.bench.planted import plant
+from lerobot_coda.critic.diagnosis import Cause
 from lerobot_coda.potential import Names, StagedPotential, from_goal
 from lerobot_coda.potential.acceptance import auc, before_goal, final_level, grade, rise
-from lerobot_coda.potential.injection import FAILURES, inject
 from libero_pro.episode import Episode
 from libero_pro.expert import solve
+from libero_pro.figures import figure, keep
 from libero_pro.record import RecordError, write_atomically
 from libero_pro.simulator import Simulator
 from libero_pro.suites import BASE, Task, scene_for, suite_names, tasks
 
 RESAMPLES = 1000
+FAILURES = (
+    Cause.DROPPED, Cause.IGNORED_INSTRUCTION, Cause.MISSED_GRASP, Cause.EARLY_RELEASE, Cause.STALLED
+)  # fmt: skip
 
 
 def main() -> None:
@@ -61,7 +67,7 @@ def main() -> None:
         between = "" if row["low"] is None else f"  [{row['low']:g}, {row['high']:g}]"
         print(f"{row['figure']:<28}{row['value']:>10g} {row['unit']}{between}  n={row['n']}")
     if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        keep(arguments.json, rows)
 
 
 def tasks_with_potential() -> int:
@@ -110,19 +116,18 @@ def record(task: Task, demonstrations: int, seed: int) -> Iterator[Episode]:
         if not episode.success or episode.invalid is not None:
             continue
         yield episode
-        for kind in FAILURES:
-            failed = inject(sim, episode, kind, rng)
-            if failed is not None:
-                yield failed
+        for cause in FAILURES:
+            with suppress(NotPlanted):
+                failed, _ = plant(sim, episode.scene, cause, rng)
+                yield failed.tagged(injected=str(cause))
 
 
 def measure(episodes: list[Episode], covered: int, tried: Counter[str], command: str) -> list[dict[str, Any]]:
     """The rows: coverage, AUC, rank correlation and time a frame, with intervals from resampled episodes."""
 
-    def row(figure: str, value: float, unit: str, n: int, low: float | None = None, high: float | None = None) -> dict:
+    def row(name: str, value: float, unit: str, n: int, low: float | None = None, high: float | None = None) -> dict:
         between = {"low": None if low is None else round(low, 4), "high": None if high is None else round(high, 4)}
-        return {"figure": figure, "value": round(float(value), 4), "unit": unit, "peer": None, "ratio": None, "n": n,
-                **between, "command": command}  # fmt: skip
+        return figure(name, round(float(value), 4), unit, command, n=n, **between)
 
     rows = [
         row("tasks_with_potential", covered, "of 200 tasks", 200),
@@ -136,10 +141,10 @@ def measure(episodes: list[Episode], covered: int, tried: Counter[str], command:
     final, peak = np.array([final_level(c) for c in curves]), np.array([c.max() for c in curves])
     won, near, failed = (grades == name for name in ("success", "near_miss", "failure"))
     rng = np.random.default_rng(0)
-    for figure, scores, higher, lower in (("auc", final, won, ~won), ("near_miss_auc", peak, near, failed)):
+    for name, scores, higher, lower in (("auc", final, won, ~won), ("near_miss_auc", peak, near, failed)):
         if higher.any() and lower.any():
             low, high = interval(rng, scores[higher], scores[lower], auc)
-            rows.append(row(figure, auc(scores[higher], scores[lower]), "AUC", len(scores), low, high))
+            rows.append(row(name, auc(scores[higher], scores[lower]), "AUC", len(scores), low, high))
     kinds = np.array([e.tags.get("injected", "success") for e in episodes])
     for kind in FAILURES:
         if (kinds == kind).any():

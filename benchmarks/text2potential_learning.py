@@ -14,7 +14,6 @@ over the best of the other, on the same seeds. Plain cloning stands beside them.
 """
 
 import argparse
-import json
 import shlex
 import sys
 import time
@@ -34,6 +33,7 @@ from lerobot_coda.chunk_critic import ChunkCritic, ChunkCriticConfig, ChunkTrans
 from lerobot_coda.potential import from_goal
 from lerobot_coda.value import advantage_weights
 from libero_pro.episode import Episode
+from libero_pro.figures import figure, keep
 from libero_pro.goals import roles
 from libero_pro.record import RecordError
 from libero_pro.simulator import SimulationError, Simulator
@@ -255,30 +255,28 @@ def gain(success: list[float], peer: list[float]) -> tuple[float, float, float]:
     return mean, max(-100.0, float(low)), min(100.0, float(high))
 
 
-def figure_rows(figure: str, found: Comparison, command: str) -> list[dict]:
+def figure_rows(topic: str, found: Comparison, command: str) -> list[dict]:
     """The gain of best over best, the arms' mean success there, and the gain at each decay common to both."""
-
-    def row(name: str, value: float, unit: str, **more: object) -> dict:
-        empty = {"peer": None, "ratio": None, "n": len(found.cloning), "low": None, "high": None}
-        return {"figure": name, "value": value, "unit": unit, **empty, **more, "command": command}
 
     def gain_row(name: str, success: list[float], peer: list[float]) -> dict:
         mean, low, high = (round(value, 2) for value in gain(success, peer))
-        return row(name, mean, "points", peer="the same update without a potential", low=low, high=high)
+        peer = "the same update without a potential"
+        return figure(name, mean, "points", command, peer=peer, n=len(found.cloning), low=low, high=high)
 
-    made = [gain_row(figure, found.success("with"), found.success("without"))]
+    made = [gain_row(topic, found.success("with"), found.success("without"))]
     for arm in ARMS:
-        made.append(row(f"{figure}: {arm}", round(float(np.mean(found.success(arm))), 4), "success rate"))
+        mean = round(float(np.mean(found.success(arm))), 4)
+        made.append(figure(f"{topic}: {arm}", mean, "success rate", command, n=len(found.cloning)))
     for decay in DECAYS:
-        made.append(gain_row(f"{figure}: decay {decay}", found.rates["with"][decay], found.rates["without"][decay]))
+        made.append(gain_row(f"{topic}: decay {decay}", found.rates["with"][decay], found.rates["without"][decay]))
     return made
 
 
-def _report(figure: str, found: Comparison, command: str) -> list[dict]:
+def _report(topic: str, found: Comparison, command: str) -> list[dict]:
     mean, low, high = gain(found.success("with"), found.success("without"))
     decays = f"decay {found.best('with')} over {found.best('without')}"
-    print(f"{figure}: {mean:+.1f} points [{low:+.1f}, {high:+.1f}], {len(found.cloning)} paired seeds, {decays}")
-    return figure_rows(figure, found, command)
+    print(f"{topic}: {mean:+.1f} points [{low:+.1f}, {high:+.1f}], {len(found.cloning)} paired seeds, {decays}")
+    return figure_rows(topic, found, command)
 
 
 def main() -> None:
@@ -311,7 +309,7 @@ def main() -> None:
         rows += _report("learning_gain_libero", compare(trial, arguments.libero_seeds), command)
     print(f"{time.monotonic() - begun:.0f} s")
     if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+        keep(arguments.json, rows)
 
 
 if __name__ == "__main__":

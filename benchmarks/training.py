@@ -11,7 +11,6 @@ work, and is not in these figures.
 """
 
 import argparse
-import json
 import multiprocessing
 import shlex
 import sys
@@ -31,6 +30,7 @@ from lerobot.policies.factory import get_policy_class
 
 from lerobot_coda.columns import EXECUTED, POTENTIAL
 from lerobot_coda.modeling_coda import CodaPolicy
+from libero_pro.figures import figure, keep
 
 CAMERAS, CHUNK, EXECUTES = tinyvlas.CAMERAS, 50, 10
 SIZES = {"act": 128, "smolvla": 256}  # pixels
@@ -118,7 +118,7 @@ def _resident(entry: str) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith(entry)) / 1024
 
 
-def measure(family: str, folder: Path, *, rows: int, frames: int, epochs: int) -> list[dict[str, Any]]:
+def measure(family: str, folder: Path, command: str, *, rows: int, frames: int, epochs: int) -> list[dict[str, Any]]:
     """Rows of step time and memory for one family."""
     data = batches(family, frames, rows)
     bare, coda = (stepper(family, which, folder, data) for which in (False, True))
@@ -135,10 +135,9 @@ def measure(family: str, folder: Path, *, rows: int, frames: int, epochs: int) -
     ratios = seconds[1] / seconds[0]
     peer = f"bare {family}"
 
-    def row(figure: str, ratio: float, unit: str, n: int, low: float | None = None, high: float | None = None) -> dict:
+    def row(name: str, ratio: float, unit: str, n: int, low: float | None = None, high: float | None = None) -> dict:
         value = round(float(ratio), 3)
-        return {"figure": figure, "value": value, "unit": unit, "peer": peer, "ratio": value, "n": n, "low": low,
-                "high": high}  # fmt: skip
+        return figure(name, value, unit, command, peer=peer, ratio=value, n=n, low=low, high=high)
 
     whole = np.median(seconds[1].mean(0)) / np.median(seconds[0].mean(0))
     found = [row(f"train_step_{family}", whole, f"x over {epochs} epochs", ratios.size, *_interval(ratios))]
@@ -162,16 +161,15 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6, help="through it (default 6)")
     parser.add_argument("--json", type=Path, help="file to write the figures to")
     arguments = parser.parse_args()
-    rows = []
+    command, rows = shlex.join(["python", "benchmarks/training.py", *sys.argv[1:]]), []
     with TemporaryDirectory() as folder:
         for family in arguments.families:
             sizes = {"rows": arguments.rows, "frames": arguments.batches, "epochs": arguments.epochs}
-            rows += measure(family, Path(folder) / "smolvlm", **sizes)
-    command = shlex.join(["python", "benchmarks/training.py", *sys.argv[1:]])
+            rows += measure(family, Path(folder) / "smolvlm", command, **sizes)
     for row in rows:
         print(f"{row['figure']:36} {row['value']:10} {row['unit']}")
     if arguments.json:
-        arguments.json.write_text(json.dumps([{**row, "command": command} for row in rows], indent=2) + "\n")
+        keep(arguments.json, rows)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from lerobot_coda import memory as m
+from lerobot_coda.budget import Usage
 from lerobot_coda.critic.clusters import FailureCluster
 from lerobot_coda.critic.diagnosis import Diagnosis, episode_key
+from lerobot_coda.critic.review import Review
 from lerobot_coda.critic.validate import Verdict
 from lerobot_coda.engine import Gated
 from lerobot_coda.programs import CoProgram
 from lerobot_coda.progress import Decision, Measurement, rate
+from lerobot_coda.recipe import EvolveRecipe
 from libero_pro.episode import Episode
 from libero_pro.record import RecordError
 from libero_pro.scene import SceneSpec
@@ -22,9 +25,12 @@ Rows = tuple[type[m.Base], list[dict[str, Any]]]
 def program_rows(programs: Iterable[CoProgram]) -> Rows:
     """Programs, by the hash of the whole program."""
     return m.Program, [
-        {"hash": p.hash, "name": p.name, "mode": p.mode, "parent": p.parent, "body": p.model_dump(mode="json")}
+        {
+            "hash": p.hash, "name": p.name, "mode": p.mode, "parent": p.parent, "other": p.other,
+            "body": p.model_dump(mode="json"),
+        }
         for p in programs
-    ]
+    ]  # fmt: skip
 
 
 def scene_rows(gated: Iterable[Gated], program: CoProgram | None) -> Iterator[Rows]:
@@ -65,8 +71,16 @@ def episode_rows(episodes: Iterable[Episode], purpose: str, run: Path, folder: P
     ]  # fmt: skip
 
 
-def failure_rows(diagnoses: Sequence[Diagnosis], clusters: Sequence[FailureCluster], actor: str) -> Iterator[Rows]:
-    """Diagnoses of an actor's episodes, clusters, and who belongs to which."""
+def failure_rows(
+    diagnoses: Sequence[Diagnosis],
+    clusters: Sequence[FailureCluster],
+    actor: str,
+    before: Mapping[str, str] | None = None,
+) -> Iterator[Rows]:
+    """Diagnoses of an actor's episodes, clusters, and who belongs to which.
+
+    before  hash of a cluster that a critic's claim changed -> hash of what it was
+    """
     yield (
         m.DiagnosisRow,
         [
@@ -85,6 +99,7 @@ def failure_rows(diagnoses: Sequence[Diagnosis], clusters: Sequence[FailureClust
                 "mode": str(c.mode),
                 "suite": c.suite,
                 "size": c.size,
+                "parent": (before or {}).get(c.hash),
                 "body": c.model_dump(mode="json"),
             }
             for c in clusters
@@ -98,6 +113,20 @@ def failure_rows(diagnoses: Sequence[Diagnosis], clusters: Sequence[FailureClust
             for d in c.diagnoses
         ],
     )
+
+
+def review_rows(reviews: Iterable[Review], folder: Path, memory: m.Memory) -> Rows:
+    """What critics answered on clusters; the raw answer, if one was kept in `folder`, goes to the memory's blobs."""
+    return m.ReviewRow, [
+        {
+            "hash": m.content_hash(r.cluster, r.critic, r.version, r.question), "cluster": r.cluster,
+            "critic": r.critic, "version": r.version, "invalid": r.invalid,
+            "answer": memory.put((folder / r.raw).read_bytes(), "answer") if r.raw else None,
+            "tokens": r.usage.prompt_tokens + r.usage.completion_tokens, "cost": r.usage.cost,
+            "seconds": r.usage.seconds, "body": r.model_dump(mode="json"),
+        }
+        for r in reviews
+    ]  # fmt: skip
 
 
 def verdict_rows(verdicts: Iterable[tuple[Verdict, CoProgram]]) -> Rows:
@@ -135,6 +164,29 @@ def progress_rows(
             }
         ],
     )  # fmt: skip
+
+
+def claim(memory: m.Memory, recipe: EvolveRecipe, identity: str) -> None:
+    """Files the run in its memory; RecordError if that holds another run, whose records would pass for its own."""
+    about = {"name": recipe.name, "arm": recipe.arm, "seed": recipe.seed, "recipe": identity}
+    other = next((row for row in memory.rows(m.RunRow) if row["hash"] != identity), None)
+    if other is not None:
+        raise RecordError(
+            f"memory {memory} holds the run '{other['name']}' of another recipe; name a database of this run's own in "
+            "the recipe's key 'memory', or leave it out"
+        )
+    memory.add(m.RunRow, [{"hash": identity, **about, "body": {}}])
+
+
+def usage_row(number: int, usage: Usage) -> Rows:
+    """What a round used; wall time does not belong to its identity."""
+    counted = {"environments": usage.environments, "env_steps": sum(usage.steps.values())}
+    return m.UsageRow, [
+        {
+            "hash": m.content_hash(number, counted), "run": None, "round": number, "step": "round", **counted,
+            "seconds": sum(usage.seconds.values()), "body": usage.model_dump(mode="json"),
+        }
+    ]  # fmt: skip
 
 
 def round_row(summary: Mapping[str, Any]) -> Rows:

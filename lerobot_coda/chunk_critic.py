@@ -7,6 +7,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
+from lerobot_coda.ranks import weighted_mean
 from lerobot_coda.value import (
     Mode,
     Projection,
@@ -187,12 +188,12 @@ class ChunkCritic(nn.Module):
             inputs = self._with_chunk(context, transition.chunk.float(), rows.valid)
             wanted = project(target, self.centres, config.projection)
             losses = [cross_entropy(self.online[name](inputs), wanted) for name in ("q1", "q2")]
-            q_loss = _mean(sum(losses, torch.zeros_like(target)) / 2, rows.exists * rows.open_loop)
+            q_loss = weighted_mean(sum(losses, torch.zeros_like(target)) / 2, rows.exists * rows.open_loop)
             with torch.no_grad():
                 judged = torch.where(rows.open_loop > 0, self._least_q(self.target, inputs), target)
         error = judged - value
         v_loss = cross_entropy(logits, project(judged, self.centres, config.projection))
-        v_loss = _mean(expectile_weights(error, config.expectile) * v_loss, rows.exists)
+        v_loss = weighted_mean(expectile_weights(error, config.expectile) * v_loss, rows.exists)
         loss = v_loss if q_loss is None else v_loss + q_loss
         advantage = error * rows.exists
         return ChunkCriticLoss(loss, advantage, self._logs(transition, rows, value, target, advantage, v_loss, q_loss))

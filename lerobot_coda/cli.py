@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from lerobot_coda.commands import (
     benchmark,
     compare,
+    critic_bench,
     demos,
     doctor,
     evolve,
@@ -16,9 +17,12 @@ from lerobot_coda.commands import (
     memory,
     model_card,
     potential,
+    pretrained,
+    push,
     render,
     replay,
     report,
+    status,
     validate,
 )
 from lerobot_coda.preflight import python_problem
@@ -26,10 +30,10 @@ from lerobot_coda.threads import set_threads
 
 DESCRIPTION = "A LIBERO-Pro data engine and a vision-language-action policy that improve each other."
 COMMANDS = (
-    evolve, report, demos,
-    benchmark, compare, model_card, doctor,
+    evolve, status, report, demos,
+    benchmark, compare, model_card, doctor, critic_bench, pretrained,
     generate, validate, replay, render,
-    potential, export_progress, memory,
+    potential, export_progress, memory, push,
 )  # fmt: skip
 
 

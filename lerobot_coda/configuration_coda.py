@@ -169,6 +169,9 @@ class CodaConfig(PreTrainedConfig):
             preset: OptimizerConfig = AdamWConfig(lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, grad_clip_norm=CLIP)
         else:
             preset = self.family().get_optimizer_preset()
+            if preset.type == "xvla-adamw":  # it reads names of parameters, and refuses the groups that a critic needs
+                shared = ("lr", "betas", "eps", "weight_decay", "grad_clip_norm")
+                preset = AdamWConfig(**{name: getattr(preset, name) for name in shared})
         given = {"lr": self.optimizer_lr, "weight_decay": self.optimizer_weight_decay}
         given["grad_clip_norm"] = self.optimizer_grad_clip_norm
         return replace(preset, **{key: value for key, value in given.items() if value is not None})

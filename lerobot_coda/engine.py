@@ -4,8 +4,9 @@ The loop decides; the engine only does. Every method tolerates being called agai
 on disk are not run again, datasets are written anew.
 """
 
+import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -14,13 +15,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from lerobot_coda.console import Tick
+from lerobot_coda.potential.versions import Potentials
 from lerobot_coda.recipe import Heldout, Render
 from libero_pro.episode import Episode
 from libero_pro.goals import roles
 from libero_pro.programs import GenerationProgram, LayoutError
 from libero_pro.record import RecordError
+from libero_pro.replacement import task_of
 from libero_pro.scene import SceneSpec
-from libero_pro.suites import get_task, scene_for, tasks
+from libero_pro.suites import Task, scene_for, tasks
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,10 @@ class Engine(Protocol):
         """Scenes `first` to `first + count - 1` of a program's stream, without those that have no free layout."""
 
     def gate(self, scenes: Sequence[SceneSpec], tick: Tick, *, static: bool = False) -> list[Gated]:
-        """The verdict on each scene. `static`: only what an image needs, no physics."""
+        """The verdict on each scene. `static`: only what an image needs, no physics.
+
+        RecordError where a scene could not be judged (a worker was lost twice): that is no verdict on it.
+        """
 
     def demonstrate(self, scenes: Sequence[SceneSpec], out: Path, noise: float, tick: Tick) -> list[Episode]:
         """The expert's episode in each scene, stored as `out/<scene hash>.npz`."""
@@ -55,11 +61,20 @@ class Engine(Protocol):
     def correct(self, episodes: Sequence[Episode], tick: Tick) -> list[Episode]:
         """Episodes of the policy with the expert's actions in the states it visited."""
 
-    def write_shard(self, episodes: Sequence[Episode], root: Path, emphasis: str | None, tick: Tick) -> None:
-        """Writes a dataset shard, in place of one that is there; the potential's stage `emphasis` counts twice."""
+    def write_shard(self, episodes: Sequence[Episode], root: Path, potentials: Potentials | None, tick: Tick) -> None:
+        """Writes a dataset shard, in place of one that is there; None labels it with the goals' own potentials."""
 
-    def merge(self, shards: Sequence[Path], root: Path) -> None:
-        """Joins shards into one dataset, in place of one that is there."""
+    def merge(
+        self,
+        shards: Sequence[Path],
+        root: Path,
+        potentials: Potentials | None = None,
+        sources: Sequence[Path] = (),
+    ) -> None:
+        """Joins shards into one dataset, in place of one that is there, whose potential is of one version throughout.
+
+        sources  files of the stored episodes, from which shards of another version are labeled anew
+        """
 
     def ground(self, scenes: Sequence[SceneSpec], out: Path, earlier: Path | None, tick: Tick) -> None:
         """Writes a grounding set of the static layouts, joined with an earlier set."""
@@ -91,20 +106,11 @@ class LiberoEngine:
         return scenes
 
     def gate(self, scenes: Sequence[SceneSpec], tick: Tick, *, static: bool = False) -> list[Gated]:
-        from libero_pro.validity import check
-        from libero_pro.workers import run_in_workers
+        from libero_pro.judge import judge
 
-        gated = [_gated(scene, check(scene)) for scene in scenes]
-        if static:
-            return gated
-
-        passed = [index for index, one in enumerate(gated) if one.accepted]
-        jobs = [scenes[index] for index in passed]
-        done = len(scenes) - len(jobs)
-        for outcome in run_in_workers(jobs, make_state=_simulator, work=_checked, workers=self.workers, key=_task_of):
-            found = outcome.result or Gated(outcome.job, "build", outcome.error or "no result")
-            gated[passed[outcome.index]] = found
-            done += 1
+        gated = [Gated(scene) for scene in scenes]
+        for done, (index, verdict) in enumerate(judge(scenes, workers=self.workers, static=static), 1):
+            gated[index] = Gated(scenes[index], verdict.gate or "", verdict.reason)
             tick(done)
         return gated
 
@@ -134,28 +140,44 @@ class LiberoEngine:
 
         return correct(episodes, workers=self.workers, progress=lambda done, total: tick(done))
 
-    def write_shard(self, episodes: Sequence[Episode], root: Path, emphasis: str | None, tick: Tick) -> None:
+    def write_shard(self, episodes: Sequence[Episode], root: Path, potentials: Potentials | None, tick: Tick) -> None:
+        from lerobot_coda.relabel import VERSION
         from libero_pro.dataset import write_dataset
 
         shutil.rmtree(root, ignore_errors=True)
+        version = potentials or Potentials()
         write_dataset(
             episodes,
             root,
             repo_id=f"{self.repo_id}-{root.parent.name}-{root.name}",
-            columns=partial(_columns, emphasis=emphasis, render_every=self.render.every),
-            cameras=("agentview",),
+            columns=partial(_columns, potentials=version, render_every=self.render.every),
+            cameras=self.render.cameras,
             render_every=self.render.every,
             profile=self.render.profile,
             size=self.render.size,
             workers=self.workers,
             progress=lambda done, total: tick(done),
         )
+        version.save(root / VERSION)
 
-    def merge(self, shards: Sequence[Path], root: Path) -> None:
+    def merge(
+        self,
+        shards: Sequence[Path],
+        root: Path,
+        potentials: Potentials | None = None,
+        sources: Sequence[Path] = (),
+    ) -> None:
+        from lerobot_coda.relabel import VERSION, relabel, version_of
         from libero_pro.dataset import merge
 
-        shutil.rmtree(root, ignore_errors=True)
-        merge(shards, root, repo_id=f"{self.repo_id}-{root.parent.name}")
+        version, joined = potentials or Potentials(), root.with_name(root.name + ".joined")
+        for folder in (root, joined):
+            shutil.rmtree(folder, ignore_errors=True)
+        merge(shards, joined, repo_id=f"{self.repo_id}-{root.parent.name}")
+        if any(version_of(shard) != version.hash for shard in shards):
+            relabel(joined, version, sources)
+        version.save(joined / VERSION)
+        joined.replace(root)
 
     def ground(self, scenes: Sequence[SceneSpec], out: Path, earlier: Path | None, tick: Tick) -> None:
         from lerobot_coda.grounding import GroundingSet
@@ -203,21 +225,22 @@ def questions(scene: SceneSpec) -> list[tuple[str, str, str]]:
 
     A question whose (objects, goal) or instruction belongs to a LIBERO-Pro test is left out, as a scene would be.
     """
-    return list(_questions(scene.suite, scene.task_id, scene.prompt_source == "filename"))
+    return list(_questions(task_of(scene), scene.prompt_source == "filename"))
 
 
 @cache
-def _questions(suite: str, task_id: int, by_filename: bool) -> tuple[tuple[str, str, str], ...]:
+def _questions(task: Task, by_filename: bool) -> tuple[tuple[str, str, str], ...]:
     from libero_pro.denylist import leaks
 
-    task, source = get_task(suite, task_id), "filename" if by_filename else "bddl"
+    source = "filename" if by_filename else "bddl"
     there = (*task.objects(), *task.fixtures(), *task.problem().regions)
     asked: dict[Any, tuple[str, str, str]] = {}
-    for other in [task, *(t for t in tasks(suite) if t != task)]:
+    for other in [task, *(t for t in tasks(task.suite) if t.task_id != task.task_id)]:
         goal, text = other.goal(), other.prompt(source)
         if not all(name in there for predicate in goal for name in predicate[1:]):
             continue
-        scene = scene_for(suite, task_id).model_copy(update={"goal": goal, "instruction": text})
+        changes = {"goal": goal, "instruction": text, "replaced": dict(task.replaced) or None}
+        scene = scene_for(task.suite, task.task_id).model_copy(update=changes)
         try:
             found = roles(goal, task.objects())
         except RecordError:
@@ -227,34 +250,17 @@ def _questions(suite: str, task_id: int, by_filename: bool) -> tuple[tuple[str, 
     return tuple(asked.values())
 
 
-def _columns(episode: Episode, emphasis: Any, render_every: int) -> dict[str, np.ndarray]:
-    """Label columns, with the potential of the episode's own goal."""
-    from lerobot_coda.columns import canonical_plan, coda_columns
+def _columns(episode: Episode, potentials: Potentials, render_every: int) -> dict[str, np.ndarray]:
+    """Label columns, with the potential in the version of the shard."""
+    from lerobot_coda.columns import POTENTIAL, coda_columns
 
-    return coda_columns(episode, canonical_plan(episode, emphasis), render_every=render_every)
+    columns = coda_columns(episode, potentials.of(episode), render_every=render_every)
+    return {**columns, POTENTIAL: potentials.evaluate(episode)[:, None]}
 
 
 def _policy(checkpoint: Path) -> Any:
+    """The checkpoint's policy on the device that it was trained for."""
     from libero_pro.policy_runner import LeRobotChunkPolicy
 
-    return LeRobotChunkPolicy.from_pretrained(checkpoint)
-
-
-def _task_of(scene: SceneSpec) -> tuple[str, int]:
-    return scene.suite, scene.task_id
-
-
-def _simulator(key: tuple[str, int]) -> Any:
-    from libero_pro.simulator import Simulator
-
-    return Simulator(get_task(*key))
-
-
-def _checked(sim: Any, scene: SceneSpec, ask: Callable[[Any], Any]) -> Gated:
-    from libero_pro.validity import check
-
-    return _gated(scene, check(scene, sim))
-
-
-def _gated(scene: SceneSpec, verdict: Any) -> Gated:
-    return Gated(scene) if verdict.accepted else Gated(scene, verdict.gate or "unknown", verdict.reason)
+    device = json.loads((checkpoint / "config.json").read_text(encoding="utf-8")).get("device") or "cpu"
+    return LeRobotChunkPolicy.from_pretrained(checkpoint, device=device)

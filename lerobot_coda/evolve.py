@@ -9,37 +9,45 @@ on when the same command is given again.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lerobot_coda import archive, runfolder
-from lerobot_coda.base import SHARD_EPISODES, make_base
+from lerobot_coda.base import make_base
 from lerobot_coda.budget import Usage
-from lerobot_coda.console import Display, Planned
+from lerobot_coda.console import Display
 from lerobot_coda.engine import Engine, LiberoEngine
 from lerobot_coda.generation import Generator
 from lerobot_coda.heldout import compare_frontier, evaluate
 from lerobot_coda.learning import learn
 from lerobot_coda.memory import Memory
+from lerobot_coda.outlook import plan
 from lerobot_coda.recipe import EvolveRecipe, load_evolve, read_yaml
 from lerobot_coda.rounds import MINIMUM_ENVIRONMENTS, Round, Run, State
 from lerobot_coda.steps import Steps, write_json
 from libero_pro.denylist import leaks
 
+After = Callable[[Callable[[str], None]], None]
+
 
 def evolve(
-    recipe_path: Path, output: Path, *, engine: Engine | None = None, display: Display | None = None
-) -> dict[str, Any]:
-    """Runs a recipe, or goes on with it, in the folder `output`; returns the summary (summary.json)."""
+    recipe_path: Path, output: Path, *, engine: Engine | None = None, display: Display | None = None,
+    after: After | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Runs a recipe, or goes on with it, in the folder `output`; returns the summary (summary.json).
+
+    after  called when a round is finished, with what says a line to the person who looks on
+    """
     recipe, trains = read(recipe_path)
     folder, display = Path(output).absolute(), display or Display()
     with runfolder.claimed(folder, recipe, trains):
         engine = engine or LiberoEngine(recipe.workers, recipe.render, f"coda/{recipe.name}")
-        memory = Memory(folder / "memory.sqlite")
+        memory = Memory(recipe.memory or folder / "memory.sqlite", blobs=folder / "memory.blobs")
         display.plan(plan(recipe))
         try:
-            return _evolve(folder, recipe, trains, engine, memory, display)
+            archive.claim(memory, recipe, runfolder.identity(recipe, trains))
+            return _evolve(folder, recipe, trains, engine, memory, display, after)
         finally:
             memory.close()
 
@@ -51,8 +59,9 @@ def read(recipe_path: Path) -> tuple[EvolveRecipe, dict[str, Any]]:
 
 
 def _evolve(
-    folder: Path, recipe: EvolveRecipe, trains: Mapping[str, Any], engine: Engine, memory: Memory, display: Display
-) -> dict[str, Any]:
+    folder: Path, recipe: EvolveRecipe, trains: Mapping[str, Any], engine: Engine, memory: Memory, display: Display,
+    after: After | None,
+) -> dict[str, Any]:  # fmt: skip
     made, ends = Steps(folder / "base", display, "base "), Steps(folder / "heldout", display, "held-out ")
     summary = runfolder.Summary(folder, recipe)
     shards, base = make_base(folder, recipe, trains["base"], engine, memory, made)
@@ -78,6 +87,8 @@ def _evolve(
         summary.write(made.usage + ends.usage + used, made.usage)
         for line in in_words(report):
             display.say(line)
+        if after is not None:
+            after(display.say)
 
     summary.heldout["after"] = evaluate(run, state, "after", ends)
     summary.frontier = compare_frontier(run, base, state, summary.rounds, ends)
@@ -95,7 +106,8 @@ def play_round(round_: Round) -> tuple[State, dict[str, Any]]:
     measured, frontier = round_.measure(learned, programs, probed, trials)
     decisions, following = round_.decide(learned, programs, measured)
 
-    verdict_of = {found.hash: verdicts[program.name].outcome for program, found in candidates}
+    outcomes = {name: verdict.outcome for name, verdict in verdicts.items()}
+    verdict_of = {found.hash: outcomes[p.name] for p, found in candidates if p.name in outcomes}
     told: Counter[str] = Counter()
     for found in clusters:
         told[verdict_of.get(found.hash, "untested")] += found.size
@@ -111,7 +123,7 @@ def play_round(round_: Round) -> tuple[State, dict[str, Any]]:
                 "hash": program.hash,
                 "difficulty": program.generation.difficulty,
                 "operations": [operation.model_dump(mode="json") for operation in program.generation.operations],
-                "state": "active" if program in programs else verdicts[name].outcome,
+                "state": "active" if program in programs else outcomes.get(name, "untested"),
                 "verdict": verdicts[name].model_dump(mode="json") if name in verdicts else None,
                 "measurement": measured[name].model_dump(mode="json") if name in measured else None,
                 "decision": vars(decisions[name]) if name in decisions else None,
@@ -133,7 +145,7 @@ def play_round(round_: Round) -> tuple[State, dict[str, Any]]:
         "seconds": round(sum(usage.seconds.values()), 1),
     }  # fmt: skip
     write_json(round_.steps.folder / "round.json", report)
-    round_.run.memory.add(*archive.round_row(report))
+    round_.run.memory.add_all([archive.round_row(report), archive.usage_row(round_.number, usage)])
     return following, report
 
 
@@ -156,39 +168,3 @@ def in_words(report: Mapping[str, Any]) -> list[str]:
     else:
         lines.append("  nothing validated, so nothing was trained")
     return lines
-
-
-def plan(recipe: EvolveRecipe) -> list[Planned]:
-    """The stages of a whole run with their expected sizes, for the estimate of the time left."""
-    tasks, heldout = len(recipe.task_ids), recipe.heldout
-    demos = recipe.base.demos_per_task * tasks
-    shards = max(1, demos // SHARD_EPISODES)
-    episodes = len(heldout.suites) * tasks * heldout.episodes_per_task
-    stages = [
-        Planned("demonstrate", "base demonstrate", demos),
-        *(Planned("dataset", f"base shard {k + 1} of {shards}", demos // shards) for k in range(shards)),
-        Planned("sft", "base train", recipe.base.steps),
-        Planned("evaluate", "held-out before", episodes),
-    ]
-    probe, fresh = recipe.probe.scenes, recipe.budget.environments_per_round - recipe.probe.scenes
-    for number in range(1, recipe.rounds + 1):
-        name = f"round {number} "
-        if recipe.arm != "sft":
-            trials = recipe.validation.pairs if recipe.arm == "coda" and number == 1 else 0
-            stages += [
-                Planned("gate", name + "probe scenes", probe),
-                Planned("probe", name + "probe", probe),
-                Planned("gate", name + "validation scenes", trials),
-                Planned("validate", name + "validate", 2 * trials),
-                Planned("gate", name + "scenes", fresh),
-                Planned("demonstrate", name + "demonstrate", fresh),
-                Planned("dataset", name + "shard", fresh + probe // 4),
-                Planned("ground", name + "ground", recipe.budget.layouts_per_round),
-                Planned("measure", name + "measure", probe // 2 + trials),
-            ]
-        stages.append(Planned("train", name + "train", recipe.training.steps))
-    stages.append(Planned("evaluate", "held-out after", episodes))
-    if recipe.rounds > 1:
-        both = min(heldout.frontier, recipe.rounds * probe // 2)
-        stages += [Planned("measure", f"held-out frontier {who}", both) for who in ("base", f"r{recipe.rounds:03d}")]
-    return [stage for stage in stages if stage.units]

@@ -11,7 +11,7 @@ from lerobot_coda.report.videos import encode
 from libero_pro.episode import Episode
 from libero_pro.record import RecordError
 from libero_pro.render import Frame, Profile
-from libero_pro.suites import get_task
+from libero_pro.suites import Task
 from libero_pro.workers import Ask, run_in_workers
 
 HZ = 20  # control steps a second
@@ -23,14 +23,14 @@ class Film:
 
     episode: Path
     video: Path
-    task: tuple[str, int]
+    task: Task
     cameras: tuple[str, ...]
     size: int
     every: int
     profile: Profile
 
     @property
-    def studio(self) -> tuple[tuple[str, int], tuple[str, ...], int, Profile]:
+    def studio(self) -> tuple[Task, tuple[str, ...], int, Profile]:
         """What a worker can use again for another film."""
         return self.task, self.cameras, self.size, self.profile
 
@@ -43,12 +43,12 @@ def film(jobs: Sequence[Film], *, workers: int = 2) -> Iterator[Path]:
         yield outcome.job.video
 
 
-def _studio(key: tuple[tuple[str, int], tuple[str, ...], int, Profile]) -> Any:
+def _studio(key: tuple[Task, tuple[str, ...], int, Profile]) -> Any:
     from libero_pro.render import Renderer
     from libero_pro.simulator import Simulator
 
     task, cameras, size, profile = key
-    return Renderer(Simulator(get_task(*task)).model, cameras=cameras, size=size, profile=profile)
+    return Renderer(Simulator(task).model, cameras=cameras, size=size, profile=profile)
 
 
 def _shoot(renderer: Any, job: Film, ask: Ask) -> int:

@@ -11,6 +11,7 @@ from lerobot_coda.engine import Engine, Gated
 from lerobot_coda.memory import Memory, content_hash
 from lerobot_coda.programs import CoProgram
 from lerobot_coda.steps import Steps
+from libero_pro.phrases import paraphrases
 from libero_pro.scene import SceneSpec
 
 SPARE = 1.4  # scenes drawn for each that is wanted, since gates reject some
@@ -41,20 +42,30 @@ class Generator:
     accepted: int = 0
     leaked: int = 0
 
-    def scenes(self, step: str, wanted: Mapping[str, int], programs: Sequence[CoProgram]) -> list[Placed]:
-        """`wanted` scenes of each program (by name), or as many as the gates let through; a `Steps` step."""
+    def scenes(
+        self,
+        step: str,
+        wanted: Mapping[str, int],
+        programs: Sequence[CoProgram],
+        reworded: Mapping[str, float] | None = None,
+    ) -> list[Placed]:
+        """`wanted` scenes of each program (by name), or as many as the gates let through; a `Steps` step.
+
+        reworded  share of a program's scenes (by name) whose instruction is given in other words
+        """
         chosen = [p for p in programs if wanted.get(p.name, 0) > 0]
         total = sum(wanted[p.name] for p in chosen)
         if not total:
             return []
         seed = stream(step, self.round)
+        shares = {p.name: share for p in chosen if (share := (reworded or {}).get(p.name, 0.0)) > 0}
 
         def work(tick: Callable[[int], None]) -> tuple[Any, Usage]:
-            kept, rejected = self._draw(chosen, wanted, seed, tick)
+            kept, rejected = self._draw(chosen, wanted, shares, seed, tick)
             return {"scenes": kept, "rejected": dict(rejected)}, Usage()
 
         inputs = [[p.hash, wanted[p.name]] for p in chosen]
-        result = self.steps.run(step, "gate", total, [inputs, seed], work)
+        result = self.steps.run(step, "gate", total, [inputs, seed, *([shares] if shares else [])], work)
         placed = [Placed(row["program"], SceneSpec.parse(row["scene"])) for row in result["scenes"]]
         self.book(result["rejected"], [p.scene for p in placed])
         return placed
@@ -79,12 +90,18 @@ class Generator:
         return scenes, +rejected
 
     def _draw(
-        self, programs: Sequence[CoProgram], wanted: Mapping[str, int], seed: int, tick: Callable[[int], None]
+        self,
+        programs: Sequence[CoProgram],
+        wanted: Mapping[str, int],
+        reworded: Mapping[str, float],
+        seed: int,
+        tick: Callable[[int], None],
     ) -> tuple[list[dict[str, Any]], Counter[str]]:
         """Batches for all programs at once, so that a worker builds each simulator once a batch."""
         kept: dict[str, list[SceneSpec]] = {p.name: [] for p in programs}
         drawn: Counter[str] = Counter()
         rejected: Counter[str] = Counter()
+        known: set[str] = set()
         for _ in range(BATCHES):
             batch: list[tuple[CoProgram, SceneSpec]] = []
             for program in programs:
@@ -94,9 +111,12 @@ class Generator:
                     fresh = self.engine.sample(program.generation, count, seed, drawn[program.name])
                     drawn[program.name] += count
                     rejected["layout"] += count - len(fresh)  # no free place for every object
-                    batch += [(program, scene) for scene in fresh]
+                    share = reworded.get(program.name, 0.0)
+                    new = {scene.hash: scene for scene in fresh if scene.hash not in known}
+                    known |= new.keys()  # what begins at stored instants is drawn again and again
+                    batch += [(program, in_other_words(scene, share)) for scene in new.values()]
             if not batch:
-                break
+                continue
             gated = self.engine.gate([scene for _, scene in batch], _offset(tick, sum(map(len, kept.values()))))
             for program in programs:
                 own = [g for (p, _), g in zip(batch, gated, strict=True) if p is program]
@@ -126,6 +146,21 @@ class Generator:
                 rejected[one.gate] += 1
         for rows in archive.scene_rows(seen, program):
             self.memory.add(*rows)
+
+
+def in_other_words(scene: SceneSpec, share: float) -> SceneSpec:
+    """The scene, or for a `share` of scenes (by their hash) the same with its instruction in other words.
+
+    A scene stays as it is where no other wording is known; none is a LIBERO-Pro test's.
+    """
+    draw = int(scene.hash, 16)
+    if draw % 1000 >= 1000 * share:
+        return scene
+    others = paraphrases(scene.instruction)
+    if not others:
+        return scene
+    instruction = others[draw // 1000 % len(others)]
+    return scene.model_copy(update={"instruction": instruction, "prompt_source": "generated"})
 
 
 def _offset(tick: Callable[[int], None], base: int) -> Callable[[int], None]:

@@ -230,7 +230,8 @@ def split_in_time(batch: Batch, steps: int) -> tuple[Batch, Batch | None]:
     now, later = dict(batch), {}
     for key, value in batch.items():
         label = key.startswith(LABEL_PREFIX)
-        if key == "task" or (key.startswith("observation.") and not key.endswith("_is_pad")):
+        added = stacked and isinstance(value, Tensor) and value.dim() > 0 and len(value) == 2 * rows  # by a later step
+        if key == "task" or added or (key.startswith("observation.") and not key.endswith("_is_pad")):
             if label or not stacked:
                 paired = isinstance(value, Tensor) and (value.dim() > 1 and value.shape[1] == 2)
                 now[key], later[key] = (value[:, 0], value[:, 1]) if paired else (value, value)

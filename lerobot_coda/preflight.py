@@ -11,6 +11,10 @@ import tempfile
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lerobot_coda.critic.settings import CriticSettings
 
 PLUGIN = "lerobot_policy_coda"  # the literal metadata name that LeRobot's discovery matches
 MUJOCO = "3.3.7"
@@ -129,6 +133,18 @@ def preflight(output: Path | None, needs_gl: bool) -> None:
         from libero_pro.record import RecordError
 
         raise RecordError(str(problem))
+
+
+def check_critic(settings: "CriticSettings") -> None:
+    """RecordError where a recipe's critic could not answer: no key in the environment, or no such model."""
+    if settings.kind == "endpoint":
+        from lerobot_coda.critic.settings import read_key
+
+        read_key(settings)
+    elif settings.kind == "transformers":
+        from lerobot_coda.critic.local_vlm import check_model
+
+        check_model(settings)
 
 
 def main() -> int:

@@ -11,20 +11,24 @@ from typing import Any, Literal, Self
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from lerobot_coda.baselines import ARMS, Arm, ArmName
 from lerobot_coda.budget import Limits
+from lerobot_coda.critic.settings import CriticSettings
+from lerobot_coda.potential.acceptance import Thresholds
 from libero_pro.record import Record, RecordError, one_line
 from libero_pro.suites import BASE, get_task
 
-Arm = Literal["coda", "uniform", "sft"]
 PromptSource = Literal["bddl", "filename"]
 
 
 class Render(Record):
-    """How images are made: `profile` faithful or fast, `size` pixels, a dataset frame drawn every `every` steps."""
+    """How images are made: `profile` faithful or fast, `size` pixels, a dataset frame drawn every `every` steps, of
+    these `cameras`."""
 
     profile: Literal["faithful", "fast"] = "fast"
     size: int = Field(default=128, ge=32, le=512)
     every: int = Field(default=4, ge=1, le=32)
+    cameras: tuple[Literal["agentview", "wrist"], ...] = Field(default=("agentview",), min_length=1)
 
 
 class Base(Record):
@@ -58,7 +62,8 @@ class Validation(Record):
 class Training(Record):
     """How a round trains: the train recipe, its `steps`, and the defaults that a training program starts from.
 
-    `noise` is the chance, at each step of a demonstration, that a disturbance begins.
+    `noise` is the chance, at each step of a demonstration, that a disturbance begins; `late_starts` the share of a
+    program's demonstrations that may begin at the stage where the policy failed, where its rule asks for that.
     """
 
     train: str
@@ -69,6 +74,22 @@ class Training(Record):
     value_weight: float = Field(default=0.1, ge=0.0)
     include_failures: bool = True
     corrections: bool = True
+    late_starts: float = Field(default=0.25, ge=0.0, le=0.75)
+
+
+class Potential(Record):
+    """Whether validated diagnoses make the goals' potentials finer, and what a refined one must reach on the round's
+    stored episodes; where it does not, the goal's own potential stands."""
+
+    refine: bool = True
+    accept: Thresholds = Thresholds()
+
+
+class Retention(Record):
+    """Forgetting: `scenes` fresh resets of the base tasks, always the same, on which each round's policy is compared
+    with the base policy; what it lost raises the share of base demonstrations. 0: not watched."""
+
+    scenes: int = Field(default=0, ge=0, le=2000)
 
 
 class Heldout(Record):
@@ -85,10 +106,14 @@ class Heldout(Record):
 
 
 class EvolveRecipe(Record):
-    """A co-evolution run. `suite` and `task_ids` are the base tasks it starts from; held-out suites share the ids."""
+    """A co-evolution run. `suite` and `task_ids` are the base tasks it starts from; held-out suites share the ids.
+
+    proposals  whether a critic that is a model also writes programs, beside the rules'; they are validated like these
+    memory     database of this run, as an SQLAlchemy URL; None: a file in the run's folder
+    """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")
-    arm: Arm = "coda"
+    arm: ArmName = "coda"
     suite: str
     task_ids: tuple[int, ...] = Field(min_length=1)
     seed: int = Field(default=0, ge=0, lt=2**31)
@@ -96,11 +121,21 @@ class EvolveRecipe(Record):
     workers: int = Field(default=2, ge=0, le=256)
     base: Base
     probe: Probe
+    critic: CriticSettings = CriticSettings()
+    proposals: bool = False
     validation: Validation
     training: Training
+    potential: Potential = Potential()
+    retention: Retention = Retention()
     heldout: Heldout
     budget: Limits
     render: Render = Render()
+    memory: str | None = Field(default=None, pattern=r"^(sqlite|postgresql)(\+\w+)?://\S+$")
+
+    @property
+    def rules(self) -> Arm:
+        """The switches of its arm."""
+        return ARMS[self.arm]
 
     @model_validator(mode="after")
     def _tasks_exist(self) -> Self:
@@ -118,6 +153,10 @@ class EvolveRecipe(Record):
                 f"budget.environments_per_round {self.budget.environments_per_round} leaves nothing to demonstrate in "
                 f"after probe.scenes {self.probe.scenes}; raise the one or lower the other"
             )
+        if not self.rules.experts and self.training.value_weight == 0:
+            raise ValueError(f"arm '{self.arm}' learns from advantages alone: set training.value_weight above 0")
+        if self.proposals and self.critic.kind == "simulator":
+            raise ValueError("proposals needs a critic that writes: set critic.kind to transformers or endpoint")
         return self
 
 

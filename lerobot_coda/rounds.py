@@ -4,7 +4,6 @@ Each method is one step of the paper's loop. Costly ones are `Steps` (done once,
 deterministic (diagnosing, clustering, compiling, deciding) is computed again on a rerun, from the same episodes.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +16,25 @@ from lerobot_coda.budget import Usage
 from lerobot_coda.console import Tick
 from lerobot_coda.critic.clusters import FailureCluster, cluster
 from lerobot_coda.critic.diagnosis import Diagnosis
+from lerobot_coda.critic.review import SIMULATOR, Claim, SimulatorCritic, as_diagnosis, choose, reviewed
+from lerobot_coda.critic.settings import open_critic
+from lerobot_coda.critic.sheet import with_sheets
 from lerobot_coda.critic.simulator import diagnose
-from lerobot_coda.critic.validate import Verdict, judge
-from lerobot_coda.engine import Engine, Gated
+from lerobot_coda.critic.validate import Verdict
+from lerobot_coda.engine import Engine
 from lerobot_coda.generation import Generator, Placed
 from lerobot_coda.memory import EpisodeRow, Memory
-from lerobot_coda.programs import CoProgram, compile_cluster, exploration
-from lerobot_coda.progress import Decision, Measurement, allocate, decide, is_stalled, measure
+from lerobot_coda.programs import CoProgram, compile_cluster, exploration, levels, undiagnosed
+from lerobot_coda.progress import Decision, Measurement, allocate, measure
+from lerobot_coda.proposal import written_programs
 from lerobot_coda.recipe import EvolveRecipe
 from lerobot_coda.steps import Steps, write_json
+from lerobot_coda.succession import succeed
+from lerobot_coda.validation import Pending, validated
 from libero_pro.episode import Episode
 from libero_pro.record import Record
 from libero_pro.scene import SceneSpec
-from libero_pro.suites import scene_for
 
-CONTROL_SEED = 1_000_000  # control scenes are fresh resets, drawn far from the seeds of the base demonstrations
 MINIMUM_ENVIRONMENTS = 8  # fewer are no round
 
 
@@ -48,6 +51,7 @@ class State(Record):
     checkpoint  folder of the policy, relative to the run;  `actor` its short name (base, r001, ...);  `key` hash of how
                 it came to be
     programs    active programs;  `stalled` rounds without progress and `measured` the last measurement, by program name
+    pending     what validation has not decided yet of this policy
     shards      dataset shards of earlier rounds;  `grounding` the last grounding set, relative to the run
     """
 
@@ -55,6 +59,7 @@ class State(Record):
     actor: str
     key: str
     programs: tuple[CoProgram, ...] = ()
+    pending: tuple[Pending, ...] = ()
     stalled: dict[str, int] = Field(default_factory=dict)
     measured: dict[str, Measurement] = Field(default_factory=dict)
     shards: tuple[Shard, ...] = ()
@@ -98,15 +103,19 @@ class Round:
         self.run, self.number, self.state = run, number, state
         self.steps, self.generator, self.budget = steps, generator, budget
         self.recipe = run.recipe
+        self._undecided = state.pending
+        self._claims: dict[str, Claim] = {}  # critics' claims by cluster hash
+        self._failed_tasks: tuple[int, ...] = ()
+        self._by_task: dict[str, dict[int, tuple[int, int]]] = {}  # (successes, episodes) after training, by program
 
     def probe(self) -> Probed:
         """Rolls the policy out in scenes of the active programs (the frontier) and of broad, mild ones."""
-        if self.recipe.arm == "sft":
+        if self.recipe.rules.source == "none":
             return Probed((), (), {})
         probe, active = self.recipe.probe, self.state.programs
         # A last round with less than the usual budget keeps the usual balance of looking and learning.
         total = min(probe.scenes, round(self.budget * probe.scenes / self.recipe.budget.environments_per_round))
-        broad = exploration(self.recipe, self.number)
+        broad = self._broad()
         explore = total if not active else round(total * probe.explore)
         wanted = {**evenly(broad, explore), **allocate(total - explore, self.scores(active))}
         self.remember([*broad, *active])
@@ -114,53 +123,67 @@ class Round:
         episodes = self.rollout("probe", "probe", placed, Usage(environments=len(placed)))
         found = [d for e in episodes if (d := diagnose(e)) is not None]
         write_json(self.steps.folder / "diagnoses.json", [d.model_dump(mode="json") for d in found])
+        self._failed_tasks = tuple(sorted({d.task_id for d in found}))
         return Probed(tuple(placed), tuple(episodes), {d.hash: d for d in found})
 
     def cluster(self, probed: Probed) -> list[FailureCluster]:
-        """Groups what the critic said of the failures."""
+        """Groups the failures and asks the recipe's critic about each group: what it claims, validation tests."""
         found = list(probed.diagnoses.values())
-        clusters = cluster(found, minimum=self.recipe.validation.minimum)
-        shown = [c.model_dump(mode="json") | {"hash": c.hash} for c in clusters]
-        write_json(self.steps.folder / "clusters.json", shown)
-        for rows in archive.failure_rows(found, clusters, self.state.actor):
+        episodes = {archive.key_of(e): e for e in probed.episodes}
+        grouped = cluster(found, minimum=self.recipe.validation.minimum, episodes=episodes, embed=_sentences)
+        for rows in archive.failure_rows(found, grouped, self.state.actor):
             self.run.memory.add(*rows)
+        settings, folder = self.recipe.critic, self.steps.folder
+        clips = {c.hash: choose(c, probed.diagnoses, episodes, settings.clips_per_cluster) for c in grouped}
+        if settings.kind != SIMULATOR:
+            clips = with_sheets(
+                clips, folder / "critic", frames=settings.frames, size=settings.image_size,
+                profile=self.recipe.render.profile, workers=self.recipe.workers,
+            )  # fmt: skip
+        told = reviewed(grouped, clips, open_critic(settings, folder), SimulatorCritic())
+        clusters = [c for c, _ in told]
+        self._claims = {c.hash: r.claim for c, r in told if r.claim is not None and r.decided != SIMULATOR}
+        claimed = [d for _, r in told for clip in clips[r.cluster] if (d := as_diagnosis(r, clip)) is not None]
+        changed = {c.hash: r.cluster for c, r in told if c.hash != r.cluster}
+        for rows in archive.failure_rows(claimed if self._claims else (), clusters, self.state.actor, changed):
+            self.run.memory.add(*rows)
+        self.run.memory.add(*archive.review_rows([r for _, r in told], folder, self.run.memory))
+        write_json(folder / "clusters.json", [c.model_dump(mode="json") | {"hash": c.hash} for c in clusters])
+        write_json(folder / "reviews.json", [r.model_dump(mode="json") for _, r in told])
         return clusters
 
     def compile(self, clusters: Sequence[FailureCluster]) -> list[tuple[CoProgram, FailureCluster]]:
-        """A program for each of the largest clusters whose mode no active program answers yet."""
-        if self.recipe.arm != "coda":
+        """A program for the largest cluster of each mode that no active program answers yet.
+
+        One that validation left undecided goes on with the program that it had.
+        """
+        rules = self.recipe.rules
+        if rules.source != "diagnoses" or not rules.critic:
             return []
         answered = {p.mode for p in self.state.programs}
-        new = [c for c in clusters if str(c.mode) not in answered][: self.recipe.validation.programs]
-        compiled = [(compile_cluster(c, self.recipe, self.number), c) for c in new]
+        largest = {str(c.mode): c for c in reversed(clusters) if str(c.mode) not in answered}
+        new = [c for c in clusters if largest.get(str(c.mode)) is c][: self.recipe.validation.programs]
+        before = {p.program.mode: p.program for p in self.state.pending}
+        compiled = []
+        for found in new:
+            suggested = self._claims[found.hash].difficulty if found.hash in self._claims else None
+            program = before.get(str(found.mode)) or compile_cluster(
+                found, self.recipe, self.number, difficulty=suggested
+            )
+            compiled.append((program, found))
+        compiled += written_programs(self, [found for _, found in compiled])
         self.remember([p for p, _ in compiled])
         return compiled
 
     def validate(
         self, candidates: Sequence[tuple[CoProgram, FailureCluster]], probed: Probed
     ) -> tuple[dict[str, Verdict], list[Placed]]:
-        """Judges each candidate by its scenes beside control scenes; returns verdicts by program name, and scenes."""
-        if not candidates:
+        """Judges each candidate (`lerobot_coda.validation`); returns verdicts by program name, and program scenes."""
+        if not candidates or not self.recipe.rules.validation:
             return {}, []
         programs = [p for p, _ in candidates]
-        wanted = {p.name: self.recipe.validation.pairs for p in programs}
-        trials = self.generator.scenes("validation scenes", wanted, programs)
-        controls = self._controls(trials)
-        both = [*trials, *controls]
-        played = self.rollout("validate", "validation", both, Usage(validation_environments=len(trials)))
-        pairs = list(zip(trials, played[: len(trials)], played[len(trials) :], strict=True))
-        episodes = {archive.key_of(e): e for e in probed.episodes}
-        verdicts = {}
-        for program, found in candidates:
-            recreated = [(a, b) for placed, a, b in pairs if placed.program == program.name]
-            verdicts[program.name] = judge(
-                found,
-                program.generation.hash,
-                recreated,
-                probed.diagnoses,
-                episodes,
-                alpha=self.recipe.validation.alpha,
-            )
+        verdicts, trials, undecided = validated(self, probed, candidates, self._claims)
+        self._undecided = (*undecided, *(p for p in self.state.pending if p.program not in programs))
         write_json(self.steps.folder / "verdicts.json", [v.model_dump(mode="json") for v in verdicts.values()])
         self.run.memory.add(*archive.verdict_rows((verdicts[p.name], p) for p in programs))
         return verdicts, trials
@@ -168,10 +191,14 @@ class Round:
     def active(
         self, candidates: Sequence[tuple[CoProgram, FailureCluster]], verdicts: Mapping[str, Verdict]
     ) -> list[CoProgram]:
-        """The programs that may spend the budget: those of earlier rounds, and those validated now."""
-        if self.recipe.arm == "uniform":
-            return exploration(self.recipe, self.number)
-        passed = [p for p, _ in candidates if verdicts[p.name].outcome == "validated"]
+        """The programs that may spend the budget: those of earlier rounds and those validated now, or the arm's own."""
+        rules = self.recipe.rules
+        if rules.source != "diagnoses":
+            return [] if rules.source == "none" else self._broad()
+        if not rules.critic:  # one broad answer to all failures
+            fresh = undiagnosed(self.recipe, self.number, self._failed_tasks) if self._failed_tasks else None
+            return list(self.state.programs) or ([fresh] if fresh else [])
+        passed = [p for p, _ in candidates if not rules.validation or verdicts[p.name].outcome == "validated"]
         return [*self.state.programs, *passed]
 
     def measure(
@@ -190,29 +217,27 @@ class Round:
         for name in dict.fromkeys(name for name, _, _ in pairs):
             own = [(b.success, a.success) for n, b, a in pairs if n == name]
             measured[name] = measure(name, self.number, [b for b, _ in own], [a for _, a in own])
+            tasks: dict[int, list[bool]] = {}
+            for n, _, a in pairs:
+                if n == name:
+                    tasks.setdefault(a.scene.task_id, []).append(a.success)
+            self._by_task[name] = {task: (sum(solved), len(solved)) for task, solved in sorted(tasks.items())}
         return measured, archive.comparison(pairs, (self.state.actor, after.actor))
 
     def decide(
         self, after: State, programs: Sequence[CoProgram], measured: Mapping[str, Measurement]
     ) -> tuple[dict[str, Decision], State]:
-        """Promotes, keeps, refines or retires each program by its measured progress; returns the next round's state."""
-        decisions: dict[str, Decision] = {}
-        following: list[CoProgram] = []
-        stalled: dict[str, int] = {}
-        for program in programs if self.recipe.arm == "coda" else ():
-            m = measured.get(program.name)
-            if m is None:
-                following.append(program)
-                continue
-            waited = self.state.stalled.get(program.name, 0)
-            made = decisions[program.name] = decide(m, rounds_without_progress=waited)
-            successor = program.after(made.action, self.number)
-            if successor is not None:
-                following.append(successor)
-                self.remember([successor])
-                stalled[program.name] = waited + 1 if is_stalled(m) and made.action != "promote" else 0
-            for rows in archive.progress_rows(program, m, made, successor, self.number):
-                self.run.memory.add(*rows)
+        """What becomes of each program by its measured progress (`lerobot_coda.succession`); the next round's state."""
+        rules = self.recipe.rules
+        deciding = programs if rules.source == "diagnoses" else ()
+        found = succeed(deciding, measured if rules.decisions else {}, self._by_task, self.state.stalled, self.number)
+        decisions = found.decisions
+        self.remember(found.following)
+        for program in deciding:
+            if program.name in decisions:
+                m, made, successor = measured[program.name], decisions[program.name], found.successors[program.name]
+                for rows in archive.progress_rows(program, m, made, successor, self.number):
+                    self.run.memory.add(*rows)
         write_json(
             self.steps.folder / "progress.json",
             {
@@ -220,15 +245,37 @@ class Round:
                 "decisions": [{"program": n, "action": d.action, "reason": d.reason} for n, d in decisions.items()],
             },
         )
-        kept = {p.name: measured[p.name] for p in following if p.name in measured}
-        return decisions, after.model_copy(update={"programs": tuple(following), "stalled": stalled, "measured": kept})
+        # Levels are drawn anew each round under the same names: what was measured of them guides the next allocation.
+        known = {**self.state.measured, **measured} if rules.source == "levels" else measured
+        names = list(known) if rules.source == "levels" else [p.name for p in found.following]
+        update = {
+            "programs": found.following,
+            "pending": self._undecided if after.key == self.state.key else (),
+            "stalled": found.stalled,
+            "measured": {name: known[name] for name in names if name in known},
+        }
+        return decisions, after.model_copy(update=update)
+
+    def _broad(self) -> list[CoProgram]:
+        """Programs that know of no diagnosis: where the policy is looked at, and all that some arms have."""
+        return (levels if self.recipe.rules.source == "levels" else exploration)(self.recipe, self.number)
 
     # What the steps share.
 
     def rollout(
-        self, step: str, purpose: str, placed: Sequence[Placed], usage: Usage, state: State | None = None
+        self,
+        step: str,
+        purpose: str,
+        placed: Sequence[Placed],
+        usage: Usage,
+        state: State | None = None,
+        *,
+        kind: str | None = None,
     ) -> list[Episode]:
-        """The policy's episodes in the scenes, in order; each (checkpoint, scene) is played once in a run."""
+        """The policy's episodes in the scenes, in order; each (checkpoint, scene) is played once in a run.
+
+        kind  what prices the step in the estimate of the time left; None: the step's own name
+        """
         state = state or self.state
         if not placed:
             return []
@@ -237,7 +284,7 @@ class Round:
         def work(tick: Tick) -> tuple[Any, Usage]:
             return None, usage + Usage(steps={purpose: play(self.run, state, scenes, purpose, tick)})
 
-        self.steps.run(step, step, len(placed), [state.key, [s.hash for s in scenes]], work)
+        self.steps.run(step, kind or step, len(placed), [state.key, [s.hash for s in scenes]], work)
         return archive.load_all(self.run.folder, state.actor, scenes)
 
     def remember(self, programs: Sequence[CoProgram]) -> None:
@@ -254,20 +301,6 @@ class Round:
             for p in programs
         }
 
-    def _controls(self, trials: Sequence[Placed]) -> list[Placed]:
-        """For each trial a fresh reset of its task, unperturbed: the k-th scene of a program and task gets seed k."""
-        seen: Counter[tuple[str, int]] = Counter()
-        controls = []
-        for trial in trials:
-            task_id = trial.scene.task_id
-            seed = CONTROL_SEED + 1000 * self.recipe.seed + seen[trial.program, task_id]
-            seen[trial.program, task_id] += 1
-            source = self.recipe.heldout.prompt_source
-            controls.append(Placed("control", scene_for(self.recipe.suite, task_id, seed=seed, prompt_source=source)))
-        for rows in archive.scene_rows([Gated(c.scene) for c in controls], None):
-            self.run.memory.add(*rows)
-        return controls
-
 
 def play(run: Run, state: State, scenes: Sequence[SceneSpec], purpose: str, tick: Tick) -> int:
     """Plays and files episodes; returns the environment steps of those that were first played for this purpose."""
@@ -282,3 +315,10 @@ def evenly(programs: Sequence[CoProgram], total: int) -> dict[str, int]:
     """`total` split evenly by program name, the first ones getting what is left over."""
     share, rest = divmod(total, max(1, len(programs)))
     return {p.name: share + (index < rest) for index, p in enumerate(programs)}
+
+
+def _sentences(texts: Sequence[str]) -> Any:
+    """Sentence vectors (n, 384) of explanations; torch is loaded only where there are any."""
+    from lerobot_coda.backbones.language import embed
+
+    return embed(texts).numpy()

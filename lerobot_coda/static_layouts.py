@@ -12,8 +12,9 @@ from lerobot_coda.grounding import GroundingSet
 from libero_pro.camera import project, projection
 from libero_pro.record import RecordError
 from libero_pro.render import Profile
+from libero_pro.replacement import task_of
 from libero_pro.scene import SceneSpec
-from libero_pro.suites import get_task
+from libero_pro.suites import Task
 from libero_pro.workers import Ask, run_in_workers
 
 SETTLE_STEPS = 3
@@ -31,12 +32,12 @@ Photograph = tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]
 class _Camera:
     """A task's simulator and renderer inside a worker."""
 
-    def __init__(self, size: int, profile: Profile, key: tuple[str, int]):
+    def __init__(self, size: int, profile: Profile, task: Task):
         from libero_pro.expert.world import World
         from libero_pro.render import Renderer
         from libero_pro.simulator import Simulator
 
-        self.simulator = Simulator(get_task(*key))
+        self.simulator = Simulator(task)
         self.world = World(self.simulator.model, self.simulator.data)
         self.renderer = Renderer(self.simulator.model, cameras=("agentview",), size=size, profile=profile)
 
@@ -94,9 +95,7 @@ def build_grounding_set(
     jobs = list(scenes)
     rows: dict[int, Photograph] = {}
     make = partial(_Camera, size, profile)
-    outcomes = run_in_workers(
-        jobs, make_state=make, work=_photograph, workers=workers, key=lambda scene: (scene.suite, scene.task_id)
-    )
+    outcomes = run_in_workers(jobs, make_state=make, work=_photograph, workers=workers, key=task_of)
     for done, outcome in enumerate(outcomes, 1):
         if outcome.error is not None:
             raise RecordError(f"cannot render the layout of scene {outcome.job.hash}: {outcome.error}")

@@ -24,6 +24,7 @@ COMMAND = (sys.executable, "-m", "lerobot.scripts.lerobot_train")
 Tick = Callable[[int], None]  # called with the number of steps done so far
 _PROGRESS = re.compile(rb"Training:.*?\|\s*(\d+)/(\d+)")  # LeRobot's tqdm bar
 _LOGGED = re.compile(rb"\bstep:(\d+)\b")
+IN_CHECKPOINT = ("type", "backbone", "backbone_path", "backbone_config")  # settled when a policy is first built
 CHECKPOINT = Path("checkpoints") / "last" / "pretrained_model"
 
 
@@ -44,7 +45,8 @@ def train_config(
 ) -> dict[str, Any]:
     """A complete `lerobot-train` configuration from a train recipe.
 
-    start   checkpoint to go on from: `policy.type` gives way to `policy.path`, the rest of `policy` become overrides
+    start   checkpoint to go on from: `policy.type` gives way to `policy.path`, and what it holds of its backbone stays;
+            the rest of `policy` become overrides
     policy  overrides such as grounding_path; a None removes the key
     The learning-rate schedule is stretched to `steps`, and only the last checkpoint is kept besides one halfway.
     """
@@ -56,7 +58,7 @@ def train_config(
         block["scheduler_decay_steps"] = steps
         block["scheduler_warmup_steps"] = min(int(block.get("scheduler_warmup_steps", 50)), max(1, steps // 10))
     if start is not None:
-        block = {"path": str(start), **{key: value for key, value in block.items() if key != "type"}}
+        block = {"path": str(start), **{key: value for key, value in block.items() if key not in IN_CHECKPOINT}}
     config["policy"] = block
     config["dataset"] = {**dict(recipe.get("dataset") or {}), "repo_id": repo_id, "root": str(dataset)}
     config.update(output_dir=str(output), steps=steps, seed=seed, save_freq=max(1, steps // 2), env_eval_freq=0)

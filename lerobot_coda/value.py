@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lerobot_coda.ranks import processes, summed
+
 Projection = Literal["hl_gauss", "two_hot"]
 Mode = Literal["baseline", "reward"]
 HL_GAUSS_WIDTH = 0.75  # standard deviation in bins (Farebrother et al. 2024)
@@ -155,11 +157,13 @@ def chunk_gae(
 def advantage_weights(advantage: Tensor, temperature: float, clip: float) -> Tensor:
     """Clipped exponential weights min(exp(A / temperature), clip) with mean 1 over the batch, detached. (B,)
 
+    The batch is that of all processes which train together.
+
     Advantage-weighted regression (Peng et al. 2019). The clip and the mean are not invariant to shaping: the theorem
     speaks of optimal policies, not of the weights on the way to them.
     """
     weights = (advantage.detach() / temperature).clamp(max=20.0).exp().clamp(max=clip)
-    return weights / weights.mean().clamp_min(1e-6)
+    return weights / (summed(weights.mean()) / processes()).clamp_min(1e-6)
 
 
 def expectile_weights(error: Tensor, expectile: float) -> Tensor:

@@ -18,6 +18,7 @@ FAMILIES = {
     "smolvla": ("smolvla", "SmolVlaBackbone"),
     "pi0": ("pi0", "Pi0Backbone"),
     "pi05": ("pi05", "Pi05Backbone"),
+    "xvla": ("xvla", "XvlaBackbone"),
 }
 # Settings of families that fetch pretrained parts, for when a checkpoint's weights replace them anyway.
 WITHOUT_WEIGHTS = {"pretrained_backbone_weights": None, "load_vlm_weights": False}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from lerobot_coda.backbones.language import EMBEDDING_SIZE
 from lerobot_coda.backbones.vision import COARSE_CHANNELS, FINE_CHANNELS
+from lerobot_coda.ranks import weighted_mean
 
 ROLES = ("target", "receptacle")
 WINDOW = 2.5  # cells around the peak that the sub-cell position is averaged over
@@ -152,7 +153,6 @@ def grounding_loss(grounding: Grounding, image: Tensor, world: Tensor, weight: T
     dv = image[..., 1, None] * height - 0.5 - rows
     heat = (-(dv[..., :, None] ** 2 + du[..., None, :] ** 2) / (2 * TARGET_SPREAD**2)).flatten(2)
     label = heat.softmax(-1)
-    total = weight.sum().clamp_min(1e-6)
     cross = -(label * grounding.logits.flatten(2).log_softmax(-1)).sum(-1)
     distance = (grounding.world - world).abs().sum(-1)
-    return (cross * weight).sum() / total, (distance * weight).sum() / total
+    return weighted_mean(cross, weight, floor=1e-6), weighted_mean(distance, weight, floor=1e-6)

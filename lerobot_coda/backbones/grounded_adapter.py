@@ -14,6 +14,7 @@ from lerobot_coda.backbones.vision import feature_maps
 from lerobot_coda.columns import POINTS
 from lerobot_coda.configuration_coda import CodaConfig
 from lerobot_coda.grounding import GroundingSet
+from lerobot_coda.ranks import processes, rank
 from libero_pro.footage import FRAME_AGE
 
 # Weight of the world-point loss, which counts metres, beside the heat map's: a greater one slows the heat map tenfold.
@@ -101,7 +102,7 @@ def _image_index(batch: Batch) -> Tensor | None:
 
 
 class StaticLayouts:
-    """Minibatches of a grounding set whose feature maps are computed when first drawn."""
+    """Minibatches of a grounding set whose feature maps are computed when first drawn; each process draws its own."""
 
     def __init__(self, path: Path, config: CodaConfig):
         self.data = GroundingSet.load(path)
@@ -113,7 +114,8 @@ class StaticLayouts:
 
     def draw(self, device: torch.device) -> tuple[Tensor, ...]:
         """fine, coarse, sentences (B, Q, 384), image points (BQ, 2, 2), world points (BQ, 2, 3), weight (BQ, 2)."""
-        rows = torch.randint(len(self.data), (self.batch,), generator=self.order)
+        everybody = torch.randint(len(self.data), (processes() * self.batch,), generator=self.order)
+        rows = everybody[rank() * self.batch :][: self.batch]
         n = rows.numpy()
 
         def compute(new: list[int]) -> tuple[Tensor, ...]:

@@ -4,7 +4,21 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from lerobot_coda.preflight import preflight
+from lerobot_coda.preflight import check_critic, preflight
+from lerobot_coda.recipe import EvolveRecipe, parse_recipe
+
+UNITS = {
+    "demonstrate": "expert demonstrations, episodes",
+    "dataset": "dataset shards, episodes written",
+    "sft": "training of the base policy, steps",
+    "evaluate": "held-out evaluation, episodes",
+    "gate": "scenes to generate and check",
+    "probe": "probe, episodes",
+    "validate": "validation, episodes",
+    "ground": "static layouts to render",
+    "measure": "paired re-evaluation, episodes",
+    "train": "training of the rounds, steps",
+}
 
 
 def add(commands: Any) -> None:
@@ -17,19 +31,58 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("recipe", type=Path, help="evolve recipe, e.g. recipes/quickstart.yaml")
     parser.add_argument("--output", type=Path, help="run folder (default: runs/<recipe name>)")
+    parser.add_argument(
+        "--push",
+        metavar="NAMESPACE/NAME",
+        help="push each state to the Hub when it is finished: private, checked before",
+    )
+    parser.add_argument(
+        "--base", metavar="OWNER/NAME", help="with --push: the adapters' base model, where it is a folder"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and what it costs, and do nothing")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from lerobot_coda import runfolder
+    from lerobot_coda import hub, runfolder
     from lerobot_coda.evolve import evolve, read
 
     recipe, trains = read(arguments.recipe)
+    if arguments.dry_run:
+        _show_plan(recipe)
+        return
     output = arguments.output or Path("runs") / recipe.name
     runfolder.check(output, recipe, trains)
+    target = None
+    if arguments.push:
+        target = parse_recipe(hub.Target, {"repo": arguments.push, "base": arguments.base}, "evolve --push")
+        hub.prepare(target, recipe.name, runfolder.identity(recipe, trains), trains=trains.values())
     preflight(output, needs_gl=True)
-    evolve(arguments.recipe, output)
+    check_critic(recipe.critic)
+    evolve(arguments.recipe, output, after=(lambda say: hub.push_so_far(output, target, say=say)) if target else None)
     _show(output)
+    if target:
+        hub.push(output, target, say=print)
+
+
+def _show_plan(recipe: EvolveRecipe) -> None:
+    """What the recipe would do, stage by stage kind, with the time that takes on two quiet cores."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from lerobot_coda.outlook import costs, plan
+    from lerobot_coda.report.page import minutes
+
+    table = Table("stage", "units", "time", title=f"{recipe.name}: arm {recipe.arm}, {recipe.rounds} rounds")
+    found = costs(plan(recipe))
+    for cost in found:
+        table.add_row(UNITS[cost.kind], f"{cost.units:,}", minutes(cost.seconds))
+    table.add_section()
+    table.add_row("all, on two quiet cores", "", minutes(sum(cost.seconds for cost in found)))
+    Console().print(table)
+    budget, rounds = recipe.budget, recipe.rounds
+    environments = min(budget.environments or 10**9, budget.environments_per_round * rounds)
+    print(f"at most {environments} generated environments and {budget.layouts_per_round * rounds} static layouts")
 
 
 def _show(output: Path) -> None:

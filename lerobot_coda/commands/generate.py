@@ -10,6 +10,7 @@ _EXAMPLE = """example:
 
 A program is JSON, e.g. {"suite": "libero_object", "task_ids": [0, 1], "difficulty": 0.8,
 "operations": [{"op": "permute"}, {"op": "resample", "jitter_m": 0.05}, {"op": "light"}]}.
+{"op": "replace", "object": "milk_1", "by": ["moka_pot"]} puts another object in the place of a named one.
 The same command goes on where an earlier one stopped.
 """
 

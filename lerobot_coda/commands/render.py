@@ -47,13 +47,14 @@ def _run(arguments: argparse.Namespace) -> None:
     from lerobot_coda.console import Display
     from lerobot_coda.filming import Film, film
     from libero_pro.episode import Episode
+    from libero_pro.replacement import task_of
 
     missing = [path for path in files if single or not videos[path].exists()]
     jobs = []
     for path in missing:
         scene = Episode.load(path).scene
         look = (tuple(arguments.cameras), arguments.size, arguments.every, arguments.profile)
-        jobs.append(Film(path, videos[path], (scene.suite, scene.task_id), *look))
+        jobs.append(Film(path, videos[path], task_of(scene), *look))
     display = Display()
     with display.stage("render", "render", len(files)) as tick:
         tick(len(files) - len(jobs))

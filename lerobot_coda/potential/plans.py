@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from lerobot_coda.potential.staged import Stage, StagedPotential
 from lerobot_coda.potential.terms import Clause, Term
+from libero_pro.episode import Episode
 from libero_pro.goals import owner
 from libero_pro.record import RecordError
 from libero_pro.scene import Goal
@@ -63,6 +64,12 @@ def from_goal(
             link = "next" if not stages else "then" if count == 0 else "also"
             stages += [leg[0].model_copy(update={"link": link}), *leg[1:]]
     return emphasized(StagedPotential(stages=tuple(stages), scale=scale), emphasis)
+
+
+def plan_of(episode: Episode) -> StagedPotential:
+    """The canonical plan of an episode's goal; episodes recorded without parts have them guessed from names."""
+    parts = None if episode.region_pos is None else episode.part_names
+    return from_goal(episode.scene.goal, episode.object_names, parts=parts)
 
 
 def emphasized(potential: StagedPotential, emphasis: str | None, factor: float = 2.0) -> StagedPotential:

@@ -4,7 +4,7 @@ A rule splits the stage in which a failure mode shows, gives the new stage a ter
 intention, and so moves weight to it: each part keeps the weight that the whole stage had.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from lerobot_coda.critic.diagnosis import Diagnosis, Mode
@@ -31,14 +31,18 @@ _WHERE: dict[Mode, tuple[str, ...]] = {
 
 
 def refine(potential: StagedPotential, diagnosis: Diagnosis, names: Names) -> StagedPotential:
-    """The potential with the stage split in which the diagnosis's mode shows.
+    """The potential with the stage split in which the diagnosis's mode shows, in the leg about its object."""
+    return refined(potential, diagnosis.mode, diagnosis.objects[:1], names)
 
-    Legs about the diagnosis's object are refined, or all where none is about it; a plan without such a stage gets more
-    weight where the diagnosis points. RecordError if what comes out does not fit the scene.
+
+def refined(potential: StagedPotential, mode: Mode, objects: Collection[str], names: Names) -> StagedPotential:
+    """The potential with the stage split in which a failure mode shows.
+
+    Legs about one of the objects are refined, or all where none is; a plan without such a stage gets more weight where
+    the mode points. RecordError if what comes out does not fit the scene.
     """
-    mode = diagnosis.mode
     about = [stage for stage in potential.stages if base_name(stage.name) in _WHERE[mode]]
-    named = [stage for stage in about if diagnosis.objects[:1] == _subject(stage, names)]
+    named = [stage for stage in about if set(_subject(stage, names)) & set(objects)]
     wanted = {stage.name for stage in named or about}
     stages: list[Stage] = []
     for stage in potential.stages:
@@ -48,11 +52,11 @@ def refine(potential: StagedPotential, diagnosis: Diagnosis, names: Names) -> St
         else:
             stages.append(stage)
     if len(stages) == len(potential.stages):
-        refined = emphasized(potential, _WHERE[mode][0])
+        finer = emphasized(potential, _WHERE[mode][0])
     else:
-        refined = StagedPotential.parse({**potential.model_dump(mode="json"), "stages": _dumped(stages)})
-    refined.check(names)
-    return refined
+        finer = StagedPotential.parse({**potential.model_dump(mode="json"), "stages": _dumped(stages)})
+    finer.check(names)
+    return finer
 
 
 def from_model(

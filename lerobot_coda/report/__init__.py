@@ -22,23 +22,14 @@ def write_report(summary: RunSummary, folder: Path, videos: bool = True) -> Path
     """Renders a summary into `folder`. What could not be rendered is said on the page."""
     from dataclasses import replace
 
+    from lerobot_coda.report.media import render_media
     from lerobot_coda.report.page import render_page
     from lerobot_coda.report.tables import write_tables
-    from lerobot_coda.report.videos import VideoJob, write_videos
     from libero_pro.record import write_atomically
 
     write_tables(summary, folder)
-    clips: list[dict[str, str]] = []
-    if videos and summary.clip is not None:
-        clip = summary.clip
-        wanted = [(VideoJob(clip.before, folder / "before.mp4"), "before: the policy fails")]
-        if clip.after is not None:
-            result = "succeeds" if clip.success_after else "still fails"
-            wanted.append((VideoJob(clip.after, folder / "after.mp4"), f"after, same scene: the policy {result}"))
-        problems = write_videos([job for job, _ in wanted])
-        clips = [{"file": job.video.name, "caption": text} for job, text in wanted if job.video not in problems]
-        notes = tuple(f"{path.name} could not be rendered: {reason}" for path, reason in problems.items())
-        summary = replace(summary, missing=summary.missing + notes)
+    media = render_media(summary, folder, videos)
     page = folder / "index.html"
-    write_atomically(page, render_page(summary, clips).encode())
+    summary = replace(summary, missing=summary.missing + media.problems)
+    write_atomically(page, render_page(summary, media.clips, media.exhibits).encode())
     return page

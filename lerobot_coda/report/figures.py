@@ -6,9 +6,11 @@ from typing import Any
 from lerobot_coda.progress import Rate
 from lerobot_coda.report.summary import Comparison, CurvePoint, show
 
+CONTROL_HZ = 20
+
 # Okabe and Ito's palette, which stays apart under the common kinds of colour blindness; light to dark when grey.
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 _CONFIG = {"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["toImage", "lasso2d", "select2d"]}
 
@@ -29,7 +31,7 @@ def comparison_figure(comparisons: Sequence[Comparison]) -> str:
         values = [getattr(row, label) for row in comparisons]
         figure.add_bar(
             name=label,
-            x=[_plain(row.name) for row in comparisons],
+            x=[plain(row.name) for row in comparisons],
             y=[value.rate if value.n else None for value in values],
             error_y=_error(values),
             marker={"color": color, "pattern": {"shape": pattern, "fgcolor": "#000000"}, "line_color": "#000000"},
@@ -37,7 +39,7 @@ def comparison_figure(comparisons: Sequence[Comparison]) -> str:
             hovertemplate="%{x}, " + label + ": %{customdata}<extra></extra>",
         )  # fmt: skip
     figure.update_layout(barmode="group")
-    return _fragment(figure, "comparison", "success rate")
+    return _rates(figure, "comparison")
 
 
 def curve_figure(curve: Sequence[CurvePoint]) -> str:
@@ -47,29 +49,47 @@ def curve_figure(curve: Sequence[CurvePoint]) -> str:
     figure = go.Figure()
     names = list(dict.fromkeys(point.name for point in curve))
     for index, name in enumerate(names):
-        style, own = index % len(_COLORS), [point for point in curve if point.name == name]
+        style, own = index % len(COLORS), [point for point in curve if point.name == name]
         for number, segment in enumerate(dict.fromkeys(point.segment for point in own)):
             points = sorted((point for point in own if point.segment == segment), key=lambda point: point.round)
             values = [point.success for point in points]
             figure.add_scatter(
-                name=_plain(name),
+                name=plain(name),
                 legendgroup=str(index),
                 showlegend=number == 0,
                 x=[point.round for point in points],
                 y=[value.rate if value.n else None for value in values],
                 error_y=_error(values),
                 mode="lines+markers",
-                line={"color": _COLORS[style], "dash": _DASHES[style], "width": 2},
-                marker={"symbol": _MARKERS[style], "size": 10},
+                line={"color": COLORS[style], "dash": _DASHES[style], "width": 2},
+                marker={"symbol": MARKERS[style], "size": 10},
                 customdata=[show(value) for value in values],
-                hovertemplate="%{customdata}<extra>" + _plain(name) + "</extra>",
+                hovertemplate="%{customdata}<extra>" + plain(name) + "</extra>",
             )
     figure.update_xaxes(title="round (0: before co-evolution)", dtick=1)
-    return _fragment(figure, "curve", "success rate")
+    return _rates(figure, "curve")
 
 
-def _plain(text: str) -> str:
-    """plotly reads a small HTML in labels, and braces in templates."""
+def potential_figure(curves: Sequence[tuple[str, Sequence[float]]], name: str) -> str:
+    """Phi over control steps of (label, values) each, as an HTML fragment that stands under the videos."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure()
+    for index, (label, values) in enumerate(curves):
+        figure.add_scatter(
+            name=plain(label),
+            x=[step / CONTROL_HZ for step in range(len(values))],
+            y=list(values),
+            mode="lines",
+            line={"color": COLORS[index], "dash": _DASHES[index], "width": 2},
+        )
+    figure.update_xaxes(title="seconds")
+    figure.update_yaxes(title="potential", rangemode="tozero")
+    return fragment(figure, name, height=220)
+
+
+def plain(text: str) -> str:
+    """A text as a plotly label: plotly reads a small HTML in labels, and braces in templates."""
     return text.replace("<", "‹").replace(">", "›").replace("{", "(").replace("}", ")")
 
 
@@ -85,11 +105,18 @@ def _error(values: Sequence[Rate]) -> dict[str, Any]:
     }
 
 
-def _fragment(figure: Any, name: str, y_title: str) -> str:
-    figure.update_yaxes(title=y_title, range=[-0.02, 1.05], tickformat=".0%", gridcolor="#d0d0d0")
+def _rates(figure: Any, name: str) -> str:
+    figure.update_yaxes(title="success rate", range=[-0.02, 1.05], tickformat=".0%")
+    return fragment(figure, name)
+
+
+def fragment(figure: Any, name: str, height: int = 380) -> str:
+    """The figure as an HTML fragment in the report's style, `height` pixels tall."""
+    figure.update_xaxes(gridcolor="#e4e4e4")
+    figure.update_yaxes(gridcolor="#d0d0d0")
     figure.update_layout(
         template="plotly_white",
-        height=380,
+        height=height,
         margin={"l": 60, "r": 20, "t": 20, "b": 60},
         font={"size": 14},
         legend={"orientation": "h", "y": 1.12},

@@ -9,6 +9,9 @@ from typing import Any
 import yaml
 
 from lerobot_coda.progress import Rate, rate
+from lerobot_coda.report.gallery import exhibits
+from lerobot_coda.report.lineage import load_lineage
+from lerobot_coda.report.scenemap import scene_points
 from lerobot_coda.report.summary import (
     BudgetRow,
     Clip,
@@ -18,6 +21,7 @@ from lerobot_coda.report.summary import (
     ProgramRow,
     RejectionRow,
     RunSummary,
+    TaskRow,
 )
 from libero_pro.record import RecordError
 from libero_pro.statistics import mcnemar
@@ -53,6 +57,7 @@ def _summarize(run: Path, about: Mapping[str, Any], found: Mapping[str, Any], mi
     return RunSummary(
         name=str(about["name"]),
         status=_status(found, rounds),
+        finished=bool(found.get("finished")),
         comparisons=(*_frontier(frontier["pairs"]), *held_out),
         curve=(*_held_out_curve(found.get("heldout", {}), len(rounds)), *_frontier_curve(rounds)),
         budget=tuple(_budget(found.get("usage", {}), found.get("base_usage", {}))),
@@ -69,6 +74,10 @@ def _summarize(run: Path, about: Mapping[str, Any], found: Mapping[str, Any], mi
         protocol=_text(run / "heldout" / "after" / "card.md") or _text(run / "heldout" / "before" / "card.md"),
         commands=tuple(_commands(run, about, rounds)),
         clip=_clip(run, frontier["pairs"], missing),
+        tasks=tuple(_tasks(run)),
+        exhibits=exhibits(run, rounds, missing),
+        scenes=scene_points(run, [report["round"] for report in rounds]),
+        lineage=load_lineage(run, rounds, missing),
         missing=tuple(missing),
     )
 
@@ -132,6 +141,15 @@ def _episodes(path: Path) -> dict[tuple[str, ...], bool | None] | None:
             tuple(row[key] for key in keys): None if row["invalid"] else row["success"] == "1"
             for row in csv.DictReader(file)
         }
+
+
+def _tasks(run: Path) -> Iterable[TaskRow]:
+    """Each held-out task before and after; a side that is not measured yet is empty."""
+    sides = [_episodes(run / "heldout" / when / "episodes.csv") or {} for when in ("before", "after")]
+    for suite, task_id in sorted({(key[0], int(key[1])) for side in sides for key in side}):
+        valid = [[v for k, v in side.items() if k[:2] == (suite, str(task_id)) and v is not None] for side in sides]
+        before, after = (rate(sum(bool(v) for v in values), len(values)) for values in valid)
+        yield TaskRow(suite, task_id, before, after)
 
 
 def _rate(found: Mapping[str, Any] | None) -> Rate:

@@ -1,14 +1,22 @@
 """The report as one HTML page that asks no server for anything."""
 
+from typing import Any
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from lerobot_coda.report.figures import comparison_figure, curve_figure, script
+from lerobot_coda.report.figures import comparison_figure, curve_figure, fragment, script
+from lerobot_coda.report.lineage import HEIGHT, WIDTH
+from lerobot_coda.report.scenemap import scene_figure
 from lerobot_coda.report.summary import BudgetRow, RunSummary, show
 
 
-def render_page(summary: RunSummary, clips: list[dict[str, str]]) -> str:
-    """HTML of the report; `clips` are {"file", "caption"} of videos beside the page. Texts are escaped."""
+def render_page(summary: RunSummary, clips: list[dict[str, str]], shown: dict[str, dict[str, Any]]) -> str:
+    """HTML of the report. Texts are escaped.
+
+    clips  {"file", "caption"} of the videos beside the page that show the scene of `summary.clip`
+    shown  by an exhibit's anchor: its `clips`, the file of its contact `sheet` or None, and the fragment of its `curve`
+    """
     environment = Environment(
         loader=PackageLoader("lerobot_coda.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -21,6 +29,9 @@ def render_page(summary: RunSummary, clips: list[dict[str, str]]) -> str:
         comparison_figure=Markup(comparison_figure(summary.comparisons)),
         curve_figure=Markup(curve_figure(summary.curve)),
         clips=clips,
+        shown=shown,
+        scene_figure=Markup(fragment(scene_figure(summary.scenes), "scenes", height=520)) if summary.scenes else "",
+        box=(WIDTH, HEIGHT),
     )
     # Added last: a template engine need not read 5 MB of plotly.js.
     return page.replace("</head>", f"<script>{script()}</script>\n</head>", 1)

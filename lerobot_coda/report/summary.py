@@ -1,10 +1,13 @@
 """RunSummary: the numbers of one finished or running co-evolution run, as every rendering of the report reads them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from lerobot_coda.progress import Rate
+from lerobot_coda.report.gallery import Exhibit
+from lerobot_coda.report.lineage import Lineage
+from lerobot_coda.report.scenemap import ScenePoint
 
 VERDICTS = ("validated", "refuted", "undecided")
 
@@ -88,6 +91,16 @@ class RejectionRow:
 
 
 @dataclass(frozen=True)
+class TaskRow:
+    """One task of one held-out suite, before and after."""
+
+    suite: str
+    task_id: int
+    before: Rate
+    after: Rate
+
+
+@dataclass(frozen=True)
 class Clip:
     """Stored episodes of one scene: a failure before co-evolution, and the same scene after it."""
 
@@ -105,6 +118,7 @@ class RunSummary:
 
     name: str
     status: str
+    finished: bool = False
     comparisons: tuple[Comparison, ...] = ()
     curve: tuple[CurvePoint, ...] = ()
     budget: tuple[BudgetRow, ...] = ()
@@ -118,6 +132,10 @@ class RunSummary:
     protocol: str = ""  # the benchmark's own card
     commands: tuple[str, ...] = ()
     clip: Clip | None = None
+    tasks: tuple[TaskRow, ...] = ()
+    exhibits: tuple[Exhibit, ...] = ()
+    scenes: tuple[ScenePoint, ...] = ()
+    lineage: Lineage = field(default_factory=Lineage)
     missing: tuple[str, ...] = ()
 
     def verdicts(self) -> dict[str, int]:

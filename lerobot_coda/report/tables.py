@@ -42,6 +42,17 @@ def write_tables(summary: RunSummary, folder: Path) -> list[str]:
             ],
         ),
         "rejections.csv": (("gate", "scenes"), [(row.gate, row.scenes) for row in summary.rejections]),
+        "tasks.csv": (
+            ("suite", "task", *_COMPARISON[1:11]),
+            [(row.suite, row.task_id, *_rate(row.before), *_rate(row.after)) for row in summary.tasks],
+        ),
+        "scenes.csv": (
+            ("round", "program", "scene", "suite", "task", "target", "x", "y"),
+            [
+                (row.round, row.program, row.scene, row.suite, row.task_id, row.target, row.x, row.y)
+                for row in summary.scenes
+            ],
+        ),
     }
     for name, (header, rows) in tables.items():
         text = StringIO()

@@ -55,7 +55,7 @@ class Stage:
 
     def __init__(self, size: int = SIZE) -> None:
         self._size = size
-        self._task: tuple[str, int] | None = None
+        self._task: Any = None  # what is compiled
         self._simulator: Any = None
         self._renderer: Any = None
 
@@ -75,13 +75,13 @@ class Stage:
 
     def _prepare(self, episode: Episode) -> Any:
         from libero_pro.render import Renderer
+        from libero_pro.replacement import task_of
         from libero_pro.simulator import Simulator
-        from libero_pro.suites import get_task
 
-        task = (episode.scene.suite, episode.scene.task_id)
+        task = task_of(episode.scene)
         if task != self._task:
             self.close()
-            self._simulator = Simulator(get_task(*task))
+            self._simulator = Simulator(task)
             self._renderer = Renderer(self._simulator.model, cameras=("agentview",), size=self._size, profile="fast")
             self._task = task
         self._simulator.reset(episode.scene)  # turned fixtures are in the model, not in the stored positions

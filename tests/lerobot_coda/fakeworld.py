@@ -8,9 +8,12 @@ import yaml
 from synthetic import lost, scene, solved
 
 from lerobot_coda.engine import Gated
+from lerobot_coda.potential.versions import Potentials
 from libero_pro.episode import Episode
+from libero_pro.layouts import layout
 from libero_pro.record import write_atomically
-from libero_pro.scene import Pose
+from libero_pro.scene import Pose, SceneSpec
+from libero_pro.suites import get_task
 
 RECIPE = {
     "name": "tiny",
@@ -45,6 +48,7 @@ class Killed(BaseException):
 class FakeEngine:
     """Base scenes are solved; generated ones only by a policy whose training had demonstrations in them.
 
+    The untrained policy goes where the task's own target stands unperturbed, and so finds what has been put there.
     `skill` of a checkpoint is how many rounds' shards it was trained on; a generated scene is solved if a draw by its
     hash lies under it. `calls` counts, `kill_at` raises Killed at that call.
     """
@@ -62,8 +66,9 @@ class FakeEngine:
             raise Killed
 
     def sample(self, program, count, stream, first):
+        seed = stream % 10_000 * 100 + program.domain % 1000 * 1_000_000
         return [
-            scene(index + stream % 10_000 * 100, program.task_ids[index % len(program.task_ids)], program=program.hash)
+            scene(seed + index, program.task_ids[index % len(program.task_ids)], program=program.hash)
             .model_copy(update={"objects": {"milk_1": Pose(position=(0.1, index * 1e-3, program.difficulty))}})
             for index in range(first, first + count)
         ]  # fmt: skip
@@ -81,23 +86,26 @@ class FakeEngine:
         skill = int((Path(checkpoint) / "skill").read_text())
         played = []
         for index, where in enumerate(scenes):
-            draw = int(where.hash, 16) % 100
-            wins = not where.objects or draw < 40 * skill
-            played.append(self._keep((solved if wins else lost)(where, f"policy:{checkpoint.parent.name}"), out))
+            played_out = solved if self.wins(where, skill) else lost
+            played.append(self._keep(played_out(where, f"policy:{checkpoint.parent.name}"), out))
             tick(index + 1)
         return played
+
+    def wins(self, where, skill):
+        return not where.objects or memorized(where) or int(where.hash, 16) % 100 < 40 * skill
 
     def correct(self, episodes, tick):
         self._call("correct")
         return list(episodes)
 
-    def write_shard(self, episodes, root, emphasis, tick):
+    def write_shard(self, episodes, root, potentials, tick):
         self._call("shard")
         write_atomically(root / "shard", "\n".join(e.scene.hash for e in episodes).encode())
 
-    def merge(self, shards, root):
+    def merge(self, shards, root, potentials=None, sources=()):
         self._call("merge")
         write_atomically(root / "dataset", "\n".join(str(s) for s in shards).encode())
+        (potentials or Potentials()).save(root / "potential.json")
 
     def ground(self, scenes, out, earlier, tick):
         self._call("ground")
@@ -127,6 +135,13 @@ class FakeEngine:
         if not path.exists():
             episode.save(path)
         return episode
+
+
+def memorized(where: SceneSpec) -> bool:
+    """Whether the instructed object stands where the base task's own target does."""
+    target, found = where.goal[0][1], layout(where.suite, where.task_id)
+    place = found.objects[get_task(where.suite, where.task_id).goal()[0][1]].position
+    return bool(np.allclose(where.objects[target].position[:2], place[:2], atol=1e-3))
 
 
 def numbers(summary: dict) -> dict:

@@ -20,7 +20,7 @@ from lerobot_coda.configuration_coda import CodaConfig
 from lerobot_coda.modeling_coda import CodaPolicy, split_in_time
 from lerobot_coda.processor_coda import make_coda_pre_post_processors
 
-FAMILIES = ("act", "smolvla", "pi0", "pi05", "diffusion")
+FAMILIES = ("act", "smolvla", "pi0", "pi05", "xvla", "diffusion")
 NEEDS = {"smolvla": "num2words", "diffusion": "diffusers"}
 DRAWING = tuple(family for family in FAMILIES if family != "act")
 
@@ -42,6 +42,8 @@ def settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
             return tinyvlas.smolvla(request.getfixturevalue("smolvlm"))
         if family in ("pi0", "pi05"):
             return tinyvlas.shrink_pi(monkeypatch)
+        if family == "xvla":
+            return tinyvlas.xvla(monkeypatch)
         return ACT if family == "act" else DIFFUSION
 
     return made

@@ -8,12 +8,13 @@ from synthetic import PLACES, START, T, above, beside, episode, lost, path, scen
 
 from lerobot_coda.critic.clusters import cluster
 from lerobot_coda.critic.diagnosis import Cause, Mode, Stage
-from lerobot_coda.critic.simulator import diagnose, goal_objects, measure, supports
+from lerobot_coda.critic.evidence import bears_out
+from lerobot_coda.critic.measure import goal_objects, measure
+from lerobot_coda.critic.simulator import diagnose
 from lerobot_coda.critic.validate import judge, pairs_needed
 
 MILK, KETCHUP, BASKET = above("milk_1"), above("ketchup_1"), above("basket_1")
 HIGH_MILK, HIGH_BASKET = above("milk_1", 0.2), above("basket_1", 0.2)
-OUTSIDE = np.array([0.0, 0.13, 0.23])  # 13 cm from the basket's center, still at it
 
 
 def carried(to, *, release: int, closed_until: int, height: float = 0.2):
@@ -22,9 +23,10 @@ def carried(to, *, release: int, closed_until: int, height: float = 0.2):
     return episode(eef, closed=[(30, closed_until)], held={"milk_1": (32, release)})
 
 
-def wrong_receptacle():
-    on_butter = np.array([*PLACES[2, :2], 0.23])
-    return carried(on_butter, release=89, closed_until=85)
+def set_down_at(x: float, y: float):
+    """Carried there and lowered before it is let go."""
+    eef = path(START, MILK, HIGH_MILK, [x, y, 0.23], [x, y, 0.08])
+    return episode(eef, closed=[(21, 88)], held={"milk_1": (23, 89)})
 
 
 def pushed():
@@ -59,9 +61,10 @@ CASES = {
     "opened far from the basket": (
         lambda: carried(HIGH_BASKET, release=64, closed_until=62),
         Stage.TRANSPORT, Cause.EARLY_RELEASE, Mode.TRANSPORT),
-    "released beside the basket": (
-        lambda: carried(OUTSIDE, release=89, closed_until=86), Stage.PLACE, Cause.WRONG_PLACE, Mode.PLACEMENT),
-    "put at the butter": (wrong_receptacle, Stage.PLACE, Cause.WRONG_RECEPTACLE, Mode.PLACEMENT),
+    "set down beside the basket": (
+        lambda: set_down_at(0.0, 0.16), Stage.PLACE, Cause.WRONG_PLACE, Mode.PLACEMENT),
+    "put at the butter": (
+        lambda: set_down_at(*PLACES[2, :2]), Stage.PLACE, Cause.WRONG_RECEPTACLE, Mode.PLACEMENT),
     "never let go": (
         lambda: carried(HIGH_BASKET, release=T + 1, closed_until=T), Stage.PLACE, Cause.NOT_RELEASED, Mode.PLACEMENT),
     "in the basket, goal false": (
@@ -94,7 +97,7 @@ def test_cause_stage_and_mode_are_found(name):
     found = diagnose(failed)
     assert (found.stage, found.cause, found.mode) == (stage, cause, mode), found.explanation
     assert found.objects[0] == "milk_1"
-    assert supports(failed, found)
+    assert bears_out(failed, found)
 
 
 def test_every_cause_has_a_case():
@@ -117,7 +120,7 @@ def test_a_goal_on_a_fixture_has_no_target_object():
     assert goal_objects(("open", "cabinet_1_top_region"), ("milk_1",)) == (None, None)
     drawer = scene().model_copy(update={"goal": (("open", "cabinet_1_top_region"),)})
     found = diagnose(episode(np.repeat(START[None], T + 1, 0), where=drawer))
-    assert found.cause is Cause.STALLED and found.objects == ()
+    assert found.cause is Cause.STALLED and found.objects == ("cabinet_1_top_region",)
 
 
 def test_the_first_goal_that_does_not_hold_is_diagnosed():

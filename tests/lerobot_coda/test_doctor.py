@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from benchmarks.doctor_faults import FAULTS, Bench, Fault, as_adapter
+from benchmarks.doctor_faults import FAULTS
+from benchmarks.faults.bench import Bench, Fault
+from benchmarks.faults.damage import as_adapter
 from lerobot_coda.commands.doctor import show
 from lerobot_coda.doctor import machine
 from lerobot_coda.doctor.check import Finding, attempt, check, fail, ok, raised, skipped

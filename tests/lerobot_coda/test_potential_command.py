@@ -1,6 +1,7 @@
 """`lerobot-coda potential`, the progress file that LeRobot reads, and failures injected into a demonstration."""
 
 import argparse
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -120,24 +121,27 @@ def gray_dataset(root, monkeypatch):
 
 
 @pytest.mark.sim
-def test_injected_failures_fail_in_their_own_way():
+def test_planted_failures_are_ranked_by_how_far_they_came():
+    from lerobot_coda.critic.bench.actor import NotPlanted
+    from lerobot_coda.critic.bench.planted import plant
+    from lerobot_coda.critic.diagnosis import Cause
     from lerobot_coda.potential.acceptance import grade
-    from lerobot_coda.potential.injection import inject
     from libero_pro.expert import solve
     from libero_pro.simulator import Simulator
     from libero_pro.suites import get_task, scene_for
 
-    sim = Simulator(get_task("libero_object", 0))
-    shown = solve(sim, scene_for("libero_object", 0, seed=7000))
+    sim, scene = Simulator(get_task("libero_object", 0)), scene_for("libero_object", 0, seed=7000)
+    shown = solve(sim, scene)
     assert shown.success
-    plan, target = from_goal(shown.scene.goal, shown.object_names), shown.object_names.index("alphabet_soup_1")
-    best = {}
-    expected = (("drop", True, "near_miss"), ("missed_grasp", False, "failure"))
-    for kind, held, came in expected:
-        failed = inject(sim, shown, kind, np.random.default_rng(0))
-        assert failed is not None and not failed.success and failed.truncated and failed.tags["injected"] == kind
-        assert (failed.held == target).any() == held and grade(failed) == came
-        assert failed.scene == shown.scene and np.array_equal(failed.qpos[0], shown.qpos[0])
-        best[kind] = plan.run(failed).phi.max()
+    plan, best = from_goal(shown.scene.goal, shown.object_names), {}
+    for cause, came in ((Cause.DROPPED, "near_miss"), (Cause.MISSED_GRASP, "failure")):
+        for draw in range(6):
+            with suppress(NotPlanted):
+                failed, _ = plant(sim, scene, cause, np.random.default_rng(draw))
+                break
+        else:
+            pytest.fail(f"{cause} was not planted")
+        assert grade(failed) == came and failed.truncated
+        best[cause] = plan.run(failed).phi.max()
     assert plan.run(shown).phi.max() == pytest.approx(0.5) and max(best.values()) < 0.45
-    assert best["missed_grasp"] < best["drop"]
+    assert best[Cause.MISSED_GRASP] < best[Cause.DROPPED]

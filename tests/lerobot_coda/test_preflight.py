@@ -145,3 +145,15 @@ def test_without_gl_the_packages_are_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     _sentence(preflight.gl_problem(), "libegl1 libgl1-mesa-dri libosmesa6", "neither EGL nor OSMesa")
+
+
+def test_a_critic_that_could_not_answer_is_refused(monkeypatch, tmp_path):
+    from lerobot_coda.critic.settings import CriticSettings
+
+    server = CriticSettings(kind="endpoint", model="m", url="http://localhost:8000/v1", key_env="CODA_TEST_KEY")
+    monkeypatch.delenv("CODA_TEST_KEY", raising=False)
+    with pytest.raises(RecordError, match="CODA_TEST_KEY is not set"):
+        preflight.check_critic(server)
+    monkeypatch.setenv("CODA_TEST_KEY", "secret-key")
+    preflight.check_critic(server)
+    preflight.check_critic(CriticSettings())

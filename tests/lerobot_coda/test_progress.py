@@ -5,7 +5,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lerobot_coda.budget import Limits, Usage
-from lerobot_coda.progress import allocate, decide, learnability, mcnemar, measure, rate
+from lerobot_coda.progress import (
+    allocate,
+    combination,
+    decide,
+    learnability,
+    mcnemar,
+    measure,
+    rate,
+    replay_share,
+    revivals,
+    unsolved,
+    whole,
+)
 
 
 def test_wilson_interval():
@@ -73,6 +85,74 @@ def test_decisions(before, after, stalled, action):
     decision = decide(measure("p", 1, *outcomes), rounds_without_progress=stalled)
     assert decision.action == action
     assert f"{before}/20 before, {after}/20 after" in decision.reason
+
+
+def paired(before: int, after: int, n: int = 20):
+    return measure("p", 1, [i < before for i in range(n)], [i < after for i in range(n)])
+
+
+def test_weights_shift_the_budget():
+    scores = {"a": (0.1, (5, 5)), "b": (0.1, (5, 5))}
+    assert allocate(30, scores, weights={"a": 2.0}) == {"a": 20, "b": 10}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 300), st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0, 1e3), max_size=6))
+def test_whole_numbers_add_up_and_are_within_one_of_their_share(budget, shares):
+    counts, total = whole(budget, shares), sum(shares.values())
+    assert sum(counts.values()) == (budget if shares else 0)
+    if total > 1e-6:
+        assert all(abs(counts[n] - budget * share / total) < 1 + 1e-6 for n, share in shares.items())
+
+
+def test_a_program_solved_but_for_some_tasks_specializes_in_them():
+    decision = decide(paired(6, 14), by_task={2: (7, 7), 5: (7, 7), 9: (0, 6)})
+    assert (decision.action, decision.tasks) == ("specialize", (9,))
+    assert "9: 0/6" in decision.reason
+    assert decide(paired(6, 14), by_task={2: (5, 7), 5: (5, 7), 9: (4, 6)}).action == "keep"
+    assert decide(paired(2, 19), by_task={2: (12, 12), 9: (0, 6)}).action == "promote", "what is solved is promoted"
+
+
+def test_chance_is_no_reason_to_specialize():
+    assert unsolved({2: (10, 10), 9: (0, 1)}) == ()
+    assert unsolved({2: (10, 10), 9: (1, 4)}) == (9,)
+    assert unsolved({9: (0, 5)}) == () and unsolved({}) == ()
+    assert unsolved({2: (6, 10), 9: (0, 5)}) == (), "nothing is solved"
+
+
+def test_two_programs_that_are_solved_are_joined_best_first():
+    first, decision = combination({"a": paired(0, 18), "b": paired(0, 20), "c": paired(0, 19)})
+    assert (first, decision.partner, decision.action) == ("b", "c", "combine") and "18" not in decision.reason
+    assert combination({"a": paired(0, 18)}) is None
+
+
+def test_what_is_forgotten_comes_back():
+    found = revivals({"a": (18, 20), "b": (18, 20), "c": (3, 3)}, {"a": (8, 20), "b": (16, 20), "d": (0, 9)})
+    assert list(found) == ["a"] and "18/20 when it was retired, 8/20 now" in found["a"].reason
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "share", "said"),
+    [
+        (18, 19, 0.3, "nothing is forgotten"),
+        (18, 18, 0.3, "nothing is forgotten"),
+        (18, 15, 0.3818, "perhaps by chance"),  # 0.3 + 0.6 * 2 * 3/22 / 2
+        (18, 8, 0.8455, "success fell: 18/20 at first, 8/20 now"),
+        (20, 2, 0.9, "success fell"),
+    ],
+)
+def test_forgetting_is_answered_by_the_share_of_replay(before, after, share, said):
+    found, why = replay_share(paired(before, after), 0.3)
+    assert found == pytest.approx(share, abs=1e-3) and said in why
+    assert replay_share(None, 0.3)[0] == 0.3
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 12), st.integers(0, 12), st.floats(0, 0.9))
+def test_more_forgetting_never_replays_less(before, after, usual):
+    share = replay_share(paired(before, after, 12), usual)[0]
+    worse = replay_share(paired(before, max(0, after - 1), 12), usual)[0]
+    assert usual - 1e-4 <= share <= 0.9 + 1e-4 and worse >= share - 1e-4
 
 
 def test_usage_adds_up_and_limits_hold():

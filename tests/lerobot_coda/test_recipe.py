@@ -34,6 +34,15 @@ def test_shipped_recipes_are_valid(repository):
         ({"arm": "codaa"}, "field 'arm'"),
         ({"validation": {"alpha": 0.9}}, "field 'validation.alpha'"),
         ({"budget": {"environments_per_round": 12}}, "leaves nothing to demonstrate"),
+        ({"arm": "no-corrections", "training": {"value_weight": 0}}, "set training.value_weight above 0"),
+        ({"critic": {"kind": "endpoit"}}, "field 'critic.kind'"),
+        ({"critic": {"modell": "x"}}, "unknown key 'critic.modell'; did you mean 'model'?"),
+        ({"critic": {"kind": "endpoint"}}, "needs 'model'"),
+        ({"proposals": True}, "proposals needs a critic that writes"),
+        ({"potential": {"accept": {"auk": 0.9}}}, "unknown key 'potential.accept.auk'; did you mean 'auc'?"),
+        ({"potential": {"accept": {"auc": 0.2}}}, "field 'potential.accept.auc'"),
+        ({"memory": "memory.sqlite"}, "field 'memory'"),
+        ({"retention": {"scene": 3}}, "unknown key 'retention.scene'; did you mean 'scenes'?"),
         ({"name": "Not A Name"}, "field 'name'"),
         ({"base": {"train": "nowhere.yaml"}}, "field 'base.train' names nowhere.yaml"),
         ({"seed": float("nan")}, "field 'seed'"),
@@ -45,6 +54,14 @@ def test_a_mistake_is_named_with_the_way_out(tmp_path, changes, message):
         load_evolve(path)
     text = str(error.value)
     assert message in text and str(path) in text and "\n" not in text
+
+
+def test_what_is_left_out_has_a_default(tmp_path):
+    recipe = load_evolve(write_recipes(tmp_path))
+    assert recipe.critic.kind == "simulator" and recipe.memory is None and recipe.retention.scenes == 0
+    assert recipe.potential.refine and recipe.potential.accept.auc == 0.95
+    shared = load_evolve(write_recipes(tmp_path, memory="postgresql+psycopg://user@host/coda", arm="plr"))
+    assert shared.memory.startswith("postgresql") and shared.rules.allocation == "plr"
 
 
 @pytest.mark.parametrize(

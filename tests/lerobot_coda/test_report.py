@@ -138,7 +138,7 @@ def test_text_from_elsewhere_is_escaped(page: Path) -> None:
     assert "<script>alert('diagnosis')" not in text
     assert "&lt;script&gt;alert" in text
     assert "frontier <b>" not in text
-    assert _parse(page).scripts == 3  # plotly.js and one a figure: nothing of the run's text became one
+    assert _parse(page).scripts == 4  # plotly.js, the table sorter, one a figure: nothing of the run's text became one
 
 
 def test_tables_can_be_read_again(page: Path) -> None:

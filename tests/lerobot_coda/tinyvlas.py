@@ -66,6 +66,26 @@ def save_smolvlm(folder: Path, text: dict[str, Any] | None = None, vision: dict[
     return folder
 
 
+def xvla(monkeypatch: Any) -> dict[str, Any]:
+    """Settings of an X-VLA on a Florence-2 of a few thousand parameters; its tokenizer becomes the local one."""
+    from transformers import AutoTokenizer
+
+    tokenizer = word_tokenizer()
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *args, **kwargs: tokenizer)
+    eye = {"depths": [1, 1], "patch_size": [7, 3], "patch_stride": [4, 2], "patch_padding": [3, 1],
+           "patch_prenorm": [False, True], "embed_dim": [8, 16], "num_heads": [1, 2], "num_groups": [1, 2],
+           "window_size": 4, "projection_dim": 24, "drop_path_rate": 0.0}  # fmt: skip
+    text = {"vocab_size": len(tokenizer), "d_model": 24, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0,
+            "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32,
+            "max_position_embeddings": 128, "pad_token_id": 0}  # fmt: skip
+    return {
+        "florence_config": {"vision_config": eye, "text_config": text}, "hidden_size": 32, "depth": 1, "num_heads": 2,
+        "num_domains": 4, "len_soft_prompts": 2, "action_mode": "auto", "max_action_dim": 8, "max_state_dim": 8,
+        "num_denoising_steps": 2, "tokenizer_max_length": 16, "freeze_vision_encoder": True,
+        "freeze_language_encoder": True,
+    }  # fmt: skip
+
+
 def config(backbone: str, settings: dict[str, Any], **changes: Any) -> CodaConfig:
     """A coda configuration for two cameras, a state of 8 and an action of 7."""
     base = {"device": "cpu", "push_to_hub": False, "chunk_size": CHUNK, "n_action_steps": EXECUTES}

@@ -1,0 +1,1 @@
+"""Planted faults: what each is, and what the doctor must say of it."""
