@@ -160,7 +160,7 @@ def main() -> int:
 
 
 def _installed() -> dict[str, str]:
-    """Installed distributions: normalised name -> version."""
+    """Installed distributions: normalized name -> version."""
     found: dict[str, str] = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]

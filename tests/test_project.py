@@ -47,7 +47,7 @@ def _system_python_is_absent() -> bool:
 
 
 def test_metadata_name_keeps_its_underscores() -> None:
-    """LeRobot matches the literal name: a build that normalises it to dashes makes the plugin disappear."""
+    """LeRobot matches the literal name: a build that normalizes it to dashes makes the plugin disappear."""
     assert metadata.distribution("lerobot_policy_coda").metadata["Name"] == "lerobot_policy_coda"
 
 

@@ -8,7 +8,7 @@ from lerobot_coda.report.summary import Comparison, CurvePoint, show
 
 CONTROL_HZ = 20
 
-# Okabe and Ito's palette, which stays apart under the common kinds of colour blindness; light to dark when grey.
+# Okabe and Ito's palette, which stays apart under the common kinds of color blindness; light to dark when grey.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
 _DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
