@@ -90,7 +90,8 @@ def lineage(memory: m.Memory, clusters: Mapping[str, int]) -> Lineage:
         if id not in shown:
             continue
         born = int(row["body"].get("born", 0))
-        at[id] = x, y = columns.place(2 * born, id)
+        # What a round's failures are met in stands before them, what they are compiled to behind.
+        at[id] = x, y = columns.place(2 * born - (2 if row["mode"] == "exploration" else 0), id)
         facts = [("name", row["name"]), ("hash", id), ("generated scenes", str(scenes.get(id, 0)))]
         facts += [("operations", ", ".join(op["op"] for op in row["body"]["generation"]["operations"]))]
         facts += [("difficulty", str(row["body"]["generation"]["difficulty"]))]
