@@ -48,6 +48,7 @@ from lerobot_coda.steps import Steps
 from lerobot_coda.validation import RoundPlayer
 from libero_pro.denylist import leaks
 from libero_pro.episode import Episode
+from libero_pro.figures import keep
 from libero_pro.policy_runner import checkpoint_id
 from libero_pro.record import RecordError
 from libero_pro.statistics import wilson
@@ -285,7 +286,7 @@ def main() -> None:
     for (kind, result, test), n in sorted(reasons.items()):
         print(f"{n:4d} {kind}: {result} by {test}")
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        keep(options.json, rows)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Times are processor time of this process where nothing else is said, so that a b
 
 import argparse
 import gc
-import json
 import shlex
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from libero_pro.demonstrate import demonstrate
+from libero_pro.figures import keep
 from libero_pro.forked import run_in_forks
 from libero_pro.programs import GenerationProgram, Permute, Resample
 from libero_pro.rollout import Observation, run
@@ -331,7 +331,7 @@ def main() -> None:
             gc.collect()
     rows.console.print(rows.table())
     if arguments.json:
-        arguments.json.write_text(json.dumps(rows.rows, indent=1) + "\n")
+        keep(arguments.json, rows.rows)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ kept in --out: an interrupted run goes on from there.
 """
 
 import argparse
-import json
 import shlex
 import sys
 from collections.abc import Sequence
@@ -16,24 +15,23 @@ from typing import Any
 
 from lerobot_coda.commands.demos import tabulate
 from libero_pro.expert.table import TaskRow, figures, print_table
-from libero_pro.record import RecordError, write_atomically
+from libero_pro.figures import figure, keep
+from libero_pro.record import RecordError
 
 
 def rows(table: Sequence[TaskRow], command: str) -> list[dict[str, Any]]:
     """One row a figure: the fraction solved, how many starts it is of, and its 95 % Wilson interval."""
     return [
-        {
-            "figure": figure.figure,
-            "value": round(figure.value, 4),
-            "unit": "fraction of starts solved",
-            "peer": None,
-            "ratio": None,
-            "n": figure.n,
-            "low": round(figure.low, 4),
-            "high": round(figure.high, 4),
-            "command": command,
-        }
-        for figure in figures(table)
+        figure(
+            one.figure,
+            round(one.value, 4),
+            "fraction of starts solved",
+            command,
+            n=one.n,
+            low=round(one.low, 4),
+            high=round(one.high, 4),
+        )
+        for one in figures(table)
     ]
 
 
@@ -61,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for row in found:
         print(f"{row['figure']:18} {row['value']:.3f} of {row['n']} (95 % {row['low']:.3f} to {row['high']:.3f})")
     if arguments.json:
-        write_atomically(arguments.json, (json.dumps(found, indent=1) + "\n").encode())
+        keep(arguments.json, found)
     return 0
 
 

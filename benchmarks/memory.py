@@ -9,7 +9,6 @@ what is there is checked, and they start again from the beginning.
 """
 
 import argparse
-import json
 import multiprocessing
 import os
 import shlex
@@ -30,6 +29,7 @@ from sqlalchemy import create_engine, func, select, text
 
 from lerobot_coda import memory as m
 from lerobot_coda.memory import Memory, connect, content_hash
+from libero_pro.figures import keep
 
 SCENES = 5  # of a transaction; with their verdicts ten records
 EVERY = 10  # one in so many transactions is written by all writers
@@ -302,7 +302,7 @@ def main() -> int:
         report.add(name, count, "records", n=total)
     Console().print(report.table())
     if arguments.json:
-        arguments.json.write_text(json.dumps(report.rows, indent=1) + "\n")
+        keep(arguments.json, report.rows)
     return int(any(wrong.values()))
 
 

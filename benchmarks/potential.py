@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from lerobot_coda.columns import canonical_plan
 from lerobot_coda.critic.bench.actor import NotPlanted
 from lerobot_coda.critic.bench.planted import plant
 from lerobot_coda.critic.diagnosis import Cause
 from lerobot_coda.potential import Names, StagedPotential, from_goal
 from lerobot_coda.potential.acceptance import auc, before_goal, final_level, grade, rise
+from lerobot_coda.potential.plans import plan_of
 from libero_pro.episode import Episode
 from libero_pro.expert import solve
 from libero_pro.figures import figure, keep
@@ -135,7 +135,7 @@ def measure(episodes: list[Episode], covered: int, tried: Counter[str], command:
     ]
     if not episodes:
         return rows
-    plans = [canonical_plan(e) for e in episodes]
+    plans = [plan_of(e) for e in episodes]
     curves = [before_goal(plan, e) for plan, e in zip(plans, episodes, strict=True)]
     grades = np.array([grade(e) for e in episodes])
     final, peak = np.array([final_level(c) for c in curves]), np.array([c.max() for c in curves])

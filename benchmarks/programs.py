@@ -8,7 +8,6 @@ once more.
 """
 
 import argparse
-import json
 import shlex
 import sys
 import time
@@ -24,6 +23,7 @@ from rich.table import Table
 
 from lerobot_coda.console import Display
 from libero_pro.denylist import leaks
+from libero_pro.figures import keep
 from libero_pro.forked import run_in_forks
 from libero_pro.placement import arrangement
 from libero_pro.programs import GenerationProgram, LayoutError
@@ -231,7 +231,7 @@ def main() -> int:
         if one.exploded or one.leaked:
             display.console.print(f"exploded or leaked: {one.reason}", markup=False)
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
+        keep(arguments.json, found)
     return int(any(one.exploded or one.leaked for one in tried))
 
 

@@ -8,7 +8,6 @@ the answer. Then the push is repeated and the Hub compared with one that took th
 """
 
 import argparse
-import json
 import os
 import random
 import shlex
@@ -19,6 +18,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from libero_pro.figures import keep
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from hub_double import HubDouble, killed_at
@@ -113,8 +114,7 @@ def main() -> int:
     Console().print(table)
     written = rows(outcomes, requests, shlex.join(["python", "benchmarks/push.py", *sys.argv[1:]]))
     if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(written, indent=1) + "\n")
+        keep(arguments.json, written)
     return int(not all(complete and not doubled for complete, doubled in outcomes))
 
 

@@ -7,17 +7,19 @@ tests/test_accelerate.py.
 """
 
 import argparse
-import json
 import shlex
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from test_accelerate import LOSSES, both
+
+from libero_pro.figures import figure, keep
 
 EQUAL = 1e-5  # of a weight of order one after a few steps of plain gradient descent: rounding
 
@@ -35,14 +37,13 @@ def main() -> int:
     Console().print(table)
     equal = furthest < EQUAL
     command = shlex.join(["python", "benchmarks/ranks.py", *sys.argv[1:]])
-    empty = {"peer": "one process", "ratio": None, "n": len(one), "low": None, "high": None, "command": command}
+    beside: dict[str, Any] = {"peer": "one process", "n": len(one)}
     rows = [
-        {"figure": "accelerate_2_equal", "value": int(equal), "unit": "1 if equal", **empty},
-        {"figure": "accelerate_2_difference", "value": furthest, "unit": "largest difference of a weight", **empty},
+        figure("accelerate_2_equal", int(equal), "1 if equal", command, **beside),
+        figure("accelerate_2_difference", furthest, "largest difference of a weight", command, **beside),
     ]
     if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
+        keep(arguments.json, rows)
     return int(not equal)
 
 

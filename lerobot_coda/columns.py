@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from lerobot_coda.potential import StagedPotential, from_goal
+from lerobot_coda.potential import StagedPotential
+from lerobot_coda.potential.plans import plan_of
 from lerobot_coda.potential.trace import Trace
 from libero_pro.camera import project
 from libero_pro.episode import Episode
@@ -26,7 +27,7 @@ def coda_columns(
     Raises RecordError for a goal or a potential that speaks of what the episode does not hold.
     """
     goal = episode.scene.goal
-    plan = potential or canonical_plan(episode)
+    plan = potential or plan_of(episode)
     phi, stage = plan.evaluate(episode), plan.run(episode).stage if plan.latched else None
     trace = Trace(episode)
     placed = next((n for n, predicate in enumerate(goal, 1) if len(predicate) == 3), None)
@@ -42,9 +43,3 @@ def coda_columns(
     if stage is not None:
         columns[STAGE] = stage[:, None]
     return {name: values.astype(np.float32) for name, values in columns.items()}
-
-
-def canonical_plan(episode: Episode, emphasis: str | None = None) -> StagedPotential:
-    """The canonical plan of the episode's goal; `emphasis` as in `from_goal`."""
-    parts = None if episode.region_pos is None else episode.part_names
-    return from_goal(episode.scene.goal, episode.object_names, emphasis, parts=parts)

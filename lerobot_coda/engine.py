@@ -254,8 +254,9 @@ def _columns(episode: Episode, potentials: Potentials, render_every: int) -> dic
     """Label columns, with the potential in the version of the shard."""
     from lerobot_coda.columns import POTENTIAL, coda_columns
 
-    columns = coda_columns(episode, potentials.of(episode), render_every=render_every)
-    return {**columns, POTENTIAL: potentials.evaluate(episode)[:, None]}
+    potential = potentials.of(episode)
+    columns = coda_columns(episode, potential, render_every=render_every)
+    return columns if potential else {**columns, POTENTIAL: np.zeros_like(columns[POTENTIAL])}
 
 
 def _policy(checkpoint: Path) -> Any:

@@ -20,7 +20,7 @@ from lerobot_coda.critic.clusters import FailureCluster
 from lerobot_coda.critic.model_critic import Model, NoAnswer
 from lerobot_coda.critic.prompt import Question
 from lerobot_coda.critic.review import SIMULATOR
-from lerobot_coda.critic.settings import CriticSettings, read_key
+from lerobot_coda.critic.settings import open_model
 from lerobot_coda.memory import Memory, ProposalRow, content_hash
 from lerobot_coda.memory.precedents import Precedent, precedents
 from lerobot_coda.potential import Names, StagedPotential, from_goal, from_text, to_text
@@ -106,7 +106,7 @@ def written_programs(round_: "Round", clusters: Sequence[FailureCluster]) -> lis
         return []
 
     def ask(tick: Tick) -> tuple[Any, Usage]:
-        complete, told = asking(_opened(settings)), []
+        complete, told = asking(open_model(settings)), []
         for found in clusters:
             known = tried_before(round_.run.memory, found)
             one = propose(complete, found, recipe, round_.number, known, retries=settings.retries)
@@ -120,16 +120,6 @@ def written_programs(round_: "Round", clusters: Sequence[FailureCluster]) -> lis
     round_.remember([one.program for one in found if one.program])
     round_.run.memory.add(*proposal_rows(found, f"{settings.kind}:{settings.model}"))
     return [(one.program, c) for one, c in zip(found, clusters, strict=True) if one.program]
-
-
-def _opened(settings: CriticSettings) -> Model:
-    if settings.kind == "transformers":
-        from lerobot_coda.critic.local_vlm import LocalModel
-
-        return LocalModel(settings)
-    from lerobot_coda.critic.endpoint import Endpoint
-
-    return Endpoint(settings, read_key(settings))
 
 
 def tried_before(memory: Memory, cluster: FailureCluster, limit: int = 5) -> list[Precedent]:

@@ -21,6 +21,19 @@ from lerobot_coda.doctor.check import Finding
 Usage = namedtuple("Usage", "total used free")
 
 
+# As sitecustomize.py: the loader of a machine that has neither EGL nor OSMesa.
+NO_GL_LIBRARIES = (
+    "import ctypes\n"
+    "load = ctypes.CDLL\n"
+    "class CDLL(load):\n"
+    "    def __init__(self, name, *arguments, **named):\n"
+    "        if name and ('EGL' in str(name) or 'OSMesa' in str(name)):\n"
+    "            raise OSError(f'{name}: cannot open shared object file')\n"
+    "        super().__init__(name, *arguments, **named)\n"
+    "ctypes.CDLL = CDLL\n"
+)
+
+
 def distribution(folder: Path, name: str, version: str = "1.0", files: dict[str, bytes] | None = None) -> Path:
     """A distribution as pip leaves it: metadata, and the checksums of its files."""
     info = folder / f"{name.replace('-', '_')}-{version}.dist-info"
@@ -67,16 +80,7 @@ def clone_of_libero(bench: Bench) -> Finding:
 def without_gl(bench: Bench) -> Finding:
     """A machine without OpenGL libraries: the loader finds neither EGL nor OSMesa."""
     folder = bench.fresh()
-    (folder / "sitecustomize.py").write_text(
-        "import ctypes\n"
-        "load = ctypes.CDLL\n"
-        "class CDLL(load):\n"
-        "    def __init__(self, name, *arguments, **named):\n"
-        "        if name and ('EGL' in str(name) or 'OSMesa' in str(name)):\n"
-        "            raise OSError(f'{name}: cannot open shared object file')\n"
-        "        super().__init__(name, *arguments, **named)\n"
-        "ctypes.CDLL = CDLL\n"
-    )
+    (folder / "sitecustomize.py").write_text(NO_GL_LIBRARIES)
     environment = {name: value for name, value in os.environ.items() if name != "MUJOCO_GL"}
     return machine.renderer({**environment, "PYTHONPATH": str(folder)})
 

@@ -12,9 +12,10 @@ from typing import Protocol
 
 from lerobot_coda.critic.diagnosis import Cause, Stage
 from lerobot_coda.critic.measure import FAR_AWAY, LIFTED, MOVED_PART, Facts, measure, unsatisfied
-from lerobot_coda.critic.simulator import AT_RECEPTACLE, CLEAR, INSIDE, KEPT, MOVED, NEAR, PUSHES, STILL
+from lerobot_coda.critic.simulator import AT_RECEPTACLE, CLEAR, INSIDE, KEPT, MOVED, PUSHES, STILL
 from libero_pro.episode import Episode
 
+NEAR = 0.06  # fingers this near an object's middle are at it
 AROUND = 0.02  # open fingers within so much of an object's footprint may be around it
 CENTERED = 0.01  # ... and this near its middle they are
 

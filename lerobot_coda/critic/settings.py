@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from libero_pro.record import Record, RecordError
 
 if TYPE_CHECKING:  # a recipe holds these settings, and reading one needs no clustering
+    from lerobot_coda.critic.model_critic import Model
     from lerobot_coda.critic.review import Critic
 
 Kind = Literal["simulator", "transformers", "endpoint"]
@@ -97,13 +98,18 @@ def open_critic(settings: CriticSettings, folder: Path) -> "Critic":
         return SimulatorCritic()
     from lerobot_coda.critic.model_critic import ModelCritic
 
+    return ModelCritic(open_model(settings), settings, folder)
+
+
+def open_model(settings: CriticSettings) -> "Model":
+    """The model behind a critic that is not the simulator. RecordError as for `open_critic`."""
     if settings.kind == "transformers":
         from lerobot_coda.critic.local_vlm import LocalModel
 
-        return ModelCritic(LocalModel(settings), settings, folder)
+        return LocalModel(settings)
     from lerobot_coda.critic.endpoint import Endpoint
 
-    return ModelCritic(Endpoint(settings, read_key(settings)), settings, folder)
+    return Endpoint(settings, read_key(settings))
 
 
 def read_key(settings: CriticSettings) -> str | None:

@@ -13,7 +13,6 @@ from lerobot_coda.critic.facts import LIFTED, Facts, Hold
 from lerobot_coda.critic.measure import FAR_AWAY, MOVED_PART, measure
 from libero_pro.episode import Episode
 
-NEAR = 0.06  # fingers this near an object's middle are at it
 CLEAR = 0.05  # risen this much it is clear of its neighbors, so a later loss is a drop, not a slip
 AT_RECEPTACLE = 0.10  # over or at the receptacle: half a basket and a half object
 INSIDE = 0.085  # at rest this near a receptacle's middle it lies on or in it, if only on a plate's rim

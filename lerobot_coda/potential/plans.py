@@ -30,12 +30,11 @@ _STAGE_OF: dict[str, tuple[str, ...]] = {
 def from_goal(
     goal: Goal,
     object_names: Collection[str],
-    emphasis: str | None = None,
-    scale: float = 0.5,
     *,
+    scale: float = 0.5,
     parts: Collection[str] | None = None,
 ) -> StagedPotential:
-    """The canonical plan of a goal; `emphasis` gives the stages a diagnosis points at twice the weight.
+    """The canonical plan of a goal.
 
     object_names  movable objects;  parts  articulated parts of the scene, guessed from the names where None
     Raises RecordError for a predicate that there is no plan for, or one about an object that is not there.
@@ -63,7 +62,7 @@ def from_goal(
         for count, leg in enumerate(block):
             link = "next" if not stages else "then" if count == 0 else "also"
             stages += [leg[0].model_copy(update={"link": link}), *leg[1:]]
-    return emphasized(StagedPotential(stages=tuple(stages), scale=scale), emphasis)
+    return StagedPotential(stages=tuple(stages), scale=scale)
 
 
 def plan_of(episode: Episode) -> StagedPotential:
@@ -72,10 +71,8 @@ def plan_of(episode: Episode) -> StagedPotential:
     return from_goal(episode.scene.goal, episode.object_names, parts=parts)
 
 
-def emphasized(potential: StagedPotential, emphasis: str | None, factor: float = 2.0) -> StagedPotential:
+def emphasized(potential: StagedPotential, emphasis: str, factor: float = 2.0) -> StagedPotential:
     """The same plan with more weight on the stages called `emphasis` (or what is that for a part that moves)."""
-    if emphasis is None:
-        return potential
     names = _STAGE_OF.get(emphasis, (emphasis,))
     stages = [
         stage.model_copy(update={"weight": min(10.0, stage.weight * factor)})

@@ -44,7 +44,7 @@ def exhibits(run: Path, rounds: Iterable[Mapping[str, Any]], missing: list[str])
     for report in rounds:
         folder = run / "rounds" / f"{report['round']:03d}"
         diagnoses = _by_hash(folder / "diagnoses.json", missing)
-        members = {row["hash"]: row["diagnoses"] for row in _rows(folder / "clusters.json", missing)}
+        members = {row["hash"]: row["diagnoses"] for row in rows_of(folder / "clusters.json", missing)}
         for cluster in report["clusters"]:
             own = [diagnoses[name] for name in members.get(cluster["hash"], ()) if name in diagnoses]
             if shown := _exhibit(run, folder, report, cluster, own):
@@ -97,8 +97,7 @@ def _exhibit(
 def _program(folder: Path, row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """(generation or training setting, value) of the program compiled from a cluster."""
     for operation in row["operations"]:
-        settings = ", ".join(f"{k} {v}" for k, v in operation.items() if k != "op" and v is not None)
-        yield f"scenes: {operation['op']}", settings or "as it is"
+        yield f"scenes: {operation['op']}", settings_of(operation) or "as it is"
     yield "difficulty", f"{row['difficulty']:.2f}"
     file = folder / "programs" / f"{row['hash']}.json"
     if file.is_file():
@@ -108,6 +107,11 @@ def _program(folder: Path, row: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
                 yield f"training: {name.replace('_', ' ')}", value if isinstance(value, str) else json.dumps(value)
     if decision := row.get("decision"):
         yield "decision", f"{decision['action']}: {decision['reason']}"
+
+
+def settings_of(operation: Mapping[str, Any]) -> str:
+    """The settings of a generation operation, as a person reads them; empty where it has none."""
+    return ", ".join(f"{name} {value}" for name, value in operation.items() if name != "op" and value is not None)
 
 
 def _quoted(explanation: str) -> str:
@@ -120,7 +124,7 @@ def _by_hash(path: Path, missing: list[str]) -> dict[str, Mapping[str, Any]]:
     from lerobot_coda.critic.diagnosis import Diagnosis
 
     found: dict[str, Mapping[str, Any]] = {}
-    for row in _rows(path, missing):
+    for row in rows_of(path, missing):
         try:
             found[Diagnosis.parse(row).hash] = row
         except RecordError as error:
@@ -129,15 +133,15 @@ def _by_hash(path: Path, missing: list[str]) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _rows(path: Path, missing: list[str]) -> list[dict[str, Any]]:
-    """A list of records in a JSON file; says in `missing` what is not there or damaged."""
+def rows_of(path: Path, missing: list[str], lost: str = "its failures are not in the gallery") -> list[dict[str, Any]]:
+    """A list of records in a round's JSON file; says in `missing` what is not there or damaged, and what is `lost`."""
     where = f"rounds/{path.parent.name}/{path.name}"
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        missing.append(f"{where} is missing: its failures are not in the gallery.")
+        missing.append(f"{where} is missing: {lost}.")
         return []
     except (OSError, ValueError):
-        missing.append(f"{where} is damaged: its failures are not in the gallery.")
+        missing.append(f"{where} is damaged: {lost}.")
         return []
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

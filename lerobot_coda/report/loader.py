@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from lerobot_coda.progress import Rate, rate
-from lerobot_coda.report.gallery import exhibits
+from lerobot_coda.report.gallery import exhibits, settings_of
 from lerobot_coda.report.lineage import load_lineage
 from lerobot_coda.report.scenemap import scene_points
 from lerobot_coda.report.summary import (
@@ -76,7 +76,7 @@ def _summarize(run: Path, about: Mapping[str, Any], found: Mapping[str, Any], mi
         clip=_clip(run, frontier["pairs"], missing),
         tasks=tuple(_tasks(run)),
         exhibits=exhibits(run, rounds, missing),
-        scenes=scene_points(run, [report["round"] for report in rounds]),
+        scenes=scene_points(run, [report["round"] for report in rounds], missing),
         lineage=load_lineage(run, rounds, missing),
         missing=tuple(missing),
     )
@@ -221,7 +221,7 @@ def _programs(report: Mapping[str, Any]) -> Iterable[ProgramRow]:
 
 
 def _operation(operation: Mapping[str, Any]) -> str:
-    settings = ", ".join(f"{name} {value}" for name, value in operation.items() if name != "op" and value is not None)
+    settings = settings_of(operation)
     return f"{operation['op']} ({settings})" if settings else str(operation["op"])
 
 

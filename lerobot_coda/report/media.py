@@ -65,7 +65,7 @@ def _pair(
 
 def _curve(exhibit: Exhibit) -> tuple[Markup, str | None]:
     """The goal's own potential along the exhibit's episodes, and the sentence why there is none."""
-    from lerobot_coda.columns import canonical_plan
+    from lerobot_coda.potential.plans import plan_of
     from libero_pro.episode import Episode
     from libero_pro.record import RecordError
 
@@ -74,7 +74,7 @@ def _curve(exhibit: Exhibit) -> tuple[Markup, str | None]:
         for label, path in (("before", exhibit.before), ("after", exhibit.after)):
             if path is not None:
                 episode = Episode.load(path)
-                curves.append((label, canonical_plan(episode).run(episode).phi.tolist()))
+                curves.append((label, plan_of(episode).run(episode).phi.tolist()))
     except RecordError as error:
         return Markup(""), f"No potential is drawn for {exhibit.anchor}: {error}"
     return Markup(potential_figure(curves, exhibit.anchor)), None

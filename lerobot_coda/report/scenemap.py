@@ -1,10 +1,11 @@
 """The map of generated scenes: where each round put the instructed object, seen from above."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from lerobot_coda.report.gallery import rows_of
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,14 @@ class ScenePoint:
     y: float
 
 
-def scene_points(run: Path, rounds: Iterable[int]) -> tuple[ScenePoint, ...]:
-    """Every generated scene to learn from whose goal is about a movable object."""
+def scene_points(run: Path, rounds: Iterable[int], missing: list[str]) -> tuple[ScenePoint, ...]:
+    """Every generated scene to learn from whose goal is about a movable object; a damaged file is said in `missing`."""
     points = []
     for number in rounds:
         file = run / "rounds" / f"{number:03d}" / "scenes.json"
         if not file.is_file():
             continue  # a round in which nothing was validated generates nothing
-        for row in json.loads(file.read_text(encoding="utf-8")):
+        for row in rows_of(file, missing, "its scenes are not on the map"):
             scene = row["scene"]
             target = scene["goal"][0][1]
             if target in scene["objects"]:

@@ -136,7 +136,7 @@ def test_a_round_asks_once_and_files_what_came_of_it(tmp_path, monkeypatch):
                 json.dumps({**ANSWER, "difficulty": 0.6 if "Failures: 4" in question.text else 7}), CriticUsage()
             )
 
-    monkeypatch.setattr(proposal, "_opened", lambda settings: Model())
+    monkeypatch.setattr(proposal, "open_model", lambda settings: Model())
     store = Memory(tmp_path / "memory.sqlite")
     clusters = [cluster(slipped=4), cluster(Mode.MOTION, drifted=3)]
     store.add(*next(rows for rows in archive.failure_rows([], clusters, "base") if rows[0] is m.Cluster))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.faults.machine import NO_GL_LIBRARIES
 from lerobot_coda import preflight
 from lerobot_coda.preflight import (
     libero_problem,
@@ -132,16 +133,7 @@ def test_gl_opens_a_context_here() -> None:
 @pytest.mark.render
 def test_without_gl_the_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without GL libraries: the loader finds neither EGL nor OSMesa."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import ctypes\n"
-        "load = ctypes.CDLL\n"
-        "class CDLL(load):\n"
-        "    def __init__(self, name, *arguments, **named):\n"
-        "        if name and ('EGL' in str(name) or 'OSMesa' in str(name)):\n"
-        "            raise OSError(f'{name}: cannot open shared object file')\n"
-        "        super().__init__(name, *arguments, **named)\n"
-        "ctypes.CDLL = CDLL\n"
-    )
+    (tmp_path / "sitecustomize.py").write_text(NO_GL_LIBRARIES)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     _sentence(preflight.gl_problem(), "libegl1 libgl1-mesa-dri libosmesa6", "neither EGL nor OSMesa")

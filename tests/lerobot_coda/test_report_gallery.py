@@ -111,9 +111,11 @@ def test_what_a_critic_wrote_is_escaped(run: Path) -> None:
 def test_what_is_missing_or_damaged_is_said(run: Path) -> None:
     (run / "rounds" / "001" / "diagnoses.json").write_text("[{")
     (run / "rounds" / "002" / "clusters.json").unlink()
+    (run / "rounds" / "001" / "scenes.json").write_text("[{")
     (run / "memory.sqlite").unlink()
     summary = load_run(run)
     said = " ".join(summary.missing)
     assert "rounds/001/diagnoses.json is damaged" in said and "rounds/002/clusters.json is missing" in said
+    assert "rounds/001/scenes.json is damaged: its scenes are not on the map" in said
     assert "memory.sqlite is missing" in said and not summary.lineage.nodes and not summary.exhibits
     assert "is damaged" in build_report(run, videos=False).read_text()

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from lerobot_coda.critic.bench.planted import Planted
-from lerobot_coda.critic.diagnosis import Cause, Stage
+from lerobot_coda.critic.evidence import Claimed
 from libero_pro.record import Record, RecordError
 from libero_pro.statistics import wilson
 from libero_pro.suites import get_task
@@ -17,17 +17,9 @@ BINS = 10
 IN_TIME = 20  # control steps, a second: a failure is found in time if its first instant is off by no more
 
 
-class Claimed(Protocol):
-    """What a diagnosis and a critic's claim have in common, as far as it is scored."""
+class Scored(Claimed, Protocol):
+    """What a claim holds beside, as far as it is scored."""
 
-    @property
-    def stage(self) -> Stage: ...
-    @property
-    def cause(self) -> Cause: ...
-    @property
-    def objects(self) -> tuple[str, ...]: ...
-    @property
-    def predicate(self) -> tuple[str, ...]: ...
     @property
     def span(self) -> tuple[int, int]: ...
     @property
@@ -37,7 +29,7 @@ class Claimed(Protocol):
 class Answer(NamedTuple):
     """What a critic said of one episode: a claim, or None for "no failure"; `invalid` where it had no usable answer."""
 
-    claim: Claimed | None
+    claim: Scored | None
     invalid: str | None = None
 
 
