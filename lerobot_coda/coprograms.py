@@ -21,6 +21,7 @@ from libero_pro.operations import Operation
 from libero_pro.programs import GenerationProgram
 from libero_pro.record import Record, RecordError
 
+EXPLORATION = "exploration"  # the mode of broad programs, which answer no failure
 STEP = 0.25  # how much harder or easier one decision makes a program
 EASIEST = 0.15
 MAX_OPERATIONS = 8  # of a generation program
@@ -93,7 +94,7 @@ class TrainingProgram(Record):
 class CoProgram(Record):
     """A generation and its training program under one name.
 
-    mode    the failure mode it answers, or "exploration"
+    mode    the failure mode it answers, or EXPLORATION
     parent  hash of the program that it was made from;  other: of the second one, where two were joined
     """
 

@@ -166,5 +166,5 @@ def in_words(report: Mapping[str, Any]) -> list[str]:
             f"(paired, p={frontier['p_value']:.3g})"
         )
     else:
-        lines.append("  nothing validated, so nothing was trained")
+        lines.append("  nothing was decided, so nothing was trained")
     return lines

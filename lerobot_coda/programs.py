@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from lerobot_coda.coprograms import (
     EASIEST,
+    EXPLORATION,
     MAX_OPERATIONS,
     CoProgram,
     StartCurriculum,
@@ -117,7 +118,7 @@ def _broad(name: str, generation: GenerationProgram, recipe: EvolveRecipe, numbe
         corrections=training.corrections,
         noise=training.noise,
     )
-    return CoProgram(name=name, mode="exploration", born=number, generation=generation, training=plan)
+    return CoProgram(name=name, mode=EXPLORATION, born=number, generation=generation, training=plan)
 
 
 def combine(programs: Sequence[TrainingProgram], defaults: Training) -> TrainingProgram:

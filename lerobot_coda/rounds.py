@@ -14,6 +14,7 @@ from pydantic import Field
 from lerobot_coda import archive
 from lerobot_coda.budget import Usage
 from lerobot_coda.console import Tick
+from lerobot_coda.coprograms import EXPLORATION
 from lerobot_coda.critic.clusters import FailureCluster, cluster
 from lerobot_coda.critic.diagnosis import Diagnosis
 from lerobot_coda.critic.review import SIMULATOR, Claim, SimulatorCritic, as_diagnosis, choose, reviewed
@@ -92,7 +93,7 @@ class Probed:
 
     def failures(self, modes: set[str]) -> list[Episode]:
         """Failed episodes in these modes, out of the other half."""
-        told = {d.episode for d in self.diagnoses.values() if str(d.mode) in modes or "exploration" in modes}
+        told = {d.episode for d in self.diagnoses.values() if str(d.mode) in modes or EXPLORATION in modes}
         return [e for e in self.episodes[1::2] if archive.key_of(e) in told]
 
 
@@ -191,7 +192,11 @@ class Round:
     def active(
         self, candidates: Sequence[tuple[CoProgram, FailureCluster]], verdicts: Mapping[str, Verdict]
     ) -> list[CoProgram]:
-        """The programs that may spend the budget: those of earlier rounds and those validated now, or the arm's own."""
+        """The programs that may spend the budget: those of earlier rounds and those validated now, or the arm's own.
+
+        Where every diagnosis was refuted, the broad programs of the probe spend it: what is not understood is practiced.
+        An undecided one is waited for, since a policy that trains is another one.
+        """
         rules = self.recipe.rules
         if rules.source != "diagnoses":
             return [] if rules.source == "none" else self._broad()
@@ -199,7 +204,9 @@ class Round:
             fresh = undiagnosed(self.recipe, self.number, self._failed_tasks) if self._failed_tasks else None
             return list(self.state.programs) or ([fresh] if fresh else [])
         passed = [p for p, _ in candidates if not rules.validation or verdicts[p.name].outcome == "validated"]
-        return [*self.state.programs, *passed]
+        chosen = [*self.state.programs, *passed]
+        waits = any(verdict.outcome == "undecided" for verdict in verdicts.values())
+        return chosen if chosen or waits else self._broad()
 
     def measure(
         self, after: State, programs: Sequence[CoProgram], probed: Probed, trials: Sequence[Placed]
@@ -229,7 +236,7 @@ class Round:
     ) -> tuple[dict[str, Decision], State]:
         """What becomes of each program by its measured progress (`lerobot_coda.succession`); the next round's state."""
         rules = self.recipe.rules
-        deciding = programs if rules.source == "diagnoses" else ()
+        deciding = [p for p in programs if rules.source == "diagnoses" and p.mode != EXPLORATION]
         found = succeed(deciding, measured if rules.decisions else {}, self._by_task, self.state.stalled, self.number)
         decisions = found.decisions
         self.remember(found.following)

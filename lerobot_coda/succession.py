@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from lerobot_coda.coprograms import joined
 from lerobot_coda.programs import CoProgram
-from lerobot_coda.progress import Decision, Measurement, combination, decide, is_stalled
+from lerobot_coda.progress import Decision, Measurement, combination, decide, is_stalled, learnability
 from libero_pro.record import RecordError
 
 
@@ -33,7 +33,8 @@ def succeed(
     """Decides on each program that was measured in round `number`; one that was not stays as it is.
 
     by_task  of each program (successes, episodes) after the training by task;  `stalled` rounds without progress
-    Of those that are solved at their hardest, the best two are joined to one that asks for both at once.
+    Of those that are solved at their hardest, the best two are joined to one that asks for both at once. A program is
+    not retired while none other is left: it stays the best-known place to learn.
     """
     found = Succession()
     exhausted: dict[str, Measurement] = {}
@@ -50,6 +51,7 @@ def succeed(
             found.stalled[successor.name] = waited + 1 if is_stalled(m) and made.action != "promote" else 0
         elif made.action == "promote":
             exhausted[name] = m
+    _keep_one(found, programs, measured)
     chosen = combination(exhausted)
     if chosen is not None:
         name, made = chosen
@@ -61,3 +63,14 @@ def succeed(
         found.decisions[name], found.successors[name] = made, both
         found.stalled[both.name] = 0
     return found
+
+
+def _keep_one(found: Succession, programs: Sequence[CoProgram], measured: Mapping[str, Measurement]) -> None:
+    """Keeps the most learnable of the retired programs where nothing else follows."""
+    retired = {p.name: p for p in programs if p.name in found.decisions and found.decisions[p.name].action == "retire"}
+    if found.following or not retired:
+        return
+    name = max(retired, key=lambda name: learnability(measured[name].posterior_after))
+    reason = f"{found.decisions[name].reason}; nothing else is left to learn from"
+    found.decisions[name], found.successors[name] = Decision("keep", reason), retired[name]
+    found.stalled[name] = 0

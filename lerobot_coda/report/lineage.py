@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lerobot_coda import memory as m
+from lerobot_coda.coprograms import EXPLORATION
 
 COLUMN, ROW, WIDTH, HEIGHT = 230, 64, 190, 44  # pixels of the drawing
 
@@ -91,7 +92,7 @@ def lineage(memory: m.Memory, clusters: Mapping[str, int]) -> Lineage:
             continue
         born = int(row["body"].get("born", 0))
         # What a round's failures are met in stands before them, what they are compiled to behind.
-        at[id] = x, y = columns.place(2 * born - (2 if row["mode"] == "exploration" else 0), id)
+        at[id] = x, y = columns.place(2 * born - (2 if row["mode"] == EXPLORATION else 0), id)
         facts = [("name", row["name"]), ("hash", id), ("generated scenes", str(scenes.get(id, 0)))]
         facts += [("operations", ", ".join(op["op"] for op in row["body"]["generation"]["operations"]))]
         facts += [("difficulty", str(row["body"]["generation"]["difficulty"]))]

@@ -139,7 +139,7 @@ def test_a_finished_run_does_nothing_again(undisturbed):
     assert engine.log == []
 
 
-def test_a_program_that_does_not_recreate_the_failure_trains_nothing(tmp_path):
+def test_a_program_that_does_not_recreate_the_failure_is_not_used_and_broad_ones_are(tmp_path):
     class FailsEverywhere(FakeEngine):
         def rollout(self, checkpoint, scenes, out, tick):
             return super().rollout(checkpoint, [s if s.objects else s.model_copy(update={}) for s in scenes], out, tick)
@@ -153,11 +153,13 @@ def test_a_program_that_does_not_recreate_the_failure_trains_nothing(tmp_path):
     summary = run(tmp_path, FailsEverywhere(), rounds=1)
     report = summary["rounds"][0]
     assert report["clusters"][0]["verdict"] == "refuted"
-    assert report["checkpoint_after"] == "base" and report["frontier"]["n"] == 0
+    used = {p["name"] for p in report["programs"] if p["state"] == "active"}
+    assert used and all(name.startswith("explore-") for name in used)
+    assert report["checkpoint_after"] == "r001" and all(p["decision"] is None for p in report["programs"])
     assert summary["diagnoses"]["refuted"] == report["clusters"][0]["size"]
 
 
-def test_a_program_whose_cause_may_be_removed_in_vain_trains_nothing(tmp_path):
+def test_a_program_whose_cause_may_be_removed_in_vain_is_not_used(tmp_path):
     class LostAnyway(FakeEngine):
         """Fails wherever anything was moved, the object being where it was shown or not."""
 
@@ -167,7 +169,7 @@ def test_a_program_whose_cause_may_be_removed_in_vain_trains_nothing(tmp_path):
     report = run(tmp_path, LostAnyway(), rounds=1)["rounds"][0]
     verdict = report["programs"][0]["verdict"]
     assert (verdict["outcome"], verdict["decided_by"]) == ("refuted", "intervention")
-    assert verdict["program_same"] == 8 and report["checkpoint_after"] == "base"
+    assert verdict["program_same"] == 8 and report["programs"][0]["state"] == "refuted"
 
 
 class Asked:
@@ -196,7 +198,7 @@ def test_a_critic_is_asked_once_a_cluster_and_a_wrong_claim_costs_no_step(tmp_pa
     assert critic.clips == [3] and report["clusters"][0]["mode"] == "transport"
     verdict = report["programs"][0]["verdict"]
     assert (verdict["outcome"], verdict["decided_by"], verdict["evidence"]) == ("refuted", "evidence", 0)
-    assert "validation" not in report["usage"]["steps"] and report["checkpoint_after"] == "base"
+    assert "validation" not in report["usage"]["steps"] and report["programs"][0]["state"] == "refuted"
     store = Memory(tmp_path / "run/memory.sqlite")
     assert [row["critic"] for row in store.rows(m.ReviewRow)] == ["asked"]
     assert store.count(m.DiagnosisRow, critic="asked") == 3

@@ -31,8 +31,17 @@ def test_a_stalled_program_waits_once_and_is_then_retired():
     stuck = program("a", Permute())
     once = succeed([stuck], {"a": solved("a", 8, 8)}, {}, {}, 3)
     assert once.decisions["a"].action == "keep" and once.stalled == {"a": 1}
-    twice = succeed([stuck], {"a": solved("a", 8, 8)}, {}, once.stalled, 4)
-    assert twice.decisions["a"].action == "retire" and twice.following == ()
+    other = program("b", Offset())
+    twice = succeed([stuck, other], {"a": solved("a", 8, 8)}, {}, once.stalled, 4)
+    assert twice.decisions["a"].action == "retire" and twice.following == (other,)
+
+
+def test_the_most_learnable_of_stalled_programs_stays_while_none_other_is_left():
+    both, waited = [program("a", Permute()), program("b", Offset())], {"a": 1, "b": 1}
+    found = succeed(both, {"a": solved("a", 4, 4), "b": solved("b", 9, 9)}, {}, waited, 4)
+    assert found.following == (both[1],) and found.stalled == {"b": 0}
+    assert found.decisions["a"].action == "retire" and found.decisions["b"].action == "keep"
+    assert "nothing else is left" in found.decisions["b"].reason
 
 
 def test_two_programs_that_are_solved_at_their_hardest_are_joined():
