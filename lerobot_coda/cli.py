@@ -12,6 +12,7 @@ from lerobot_coda.commands import (
     demos,
     doctor,
     evolve,
+    experiment,
     export_progress,
     generate,
     memory,
@@ -30,7 +31,7 @@ from lerobot_coda.threads import set_threads
 
 DESCRIPTION = "A LIBERO-Pro data engine and a vision-language-action policy that improve each other."
 COMMANDS = (
-    evolve, status, report, demos,
+    evolve, experiment, status, report, demos,
     benchmark, compare, model_card, doctor, critic_bench, pretrained,
     generate, validate, replay, render,
     potential, export_progress, memory, push,

@@ -1,21 +1,27 @@
 """What a person sees while a run works: the stage, its progress, and the time left for the whole run.
 
-A terminal gets live bars, anything else plain lines. The estimate is the sum of the stages that are left, each priced
-by what its units have cost so far in this run, or by a prior until then.
+A terminal gets live bars, anything else plain lines, a program JSON lines. The estimate is the sum of the stages that
+are left, each priced by what its units have cost so far in this run, or by a prior until then.
 """
 
+import argparse
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.text import Text
 
 Tick = Callable[[int], None]  # called with the number of units done so far in the stage
 PLAIN_EVERY_S = 10.0
+LOG_EVERY_S = 1.0
 
 # Seconds a unit costs on two cores, before this run has measured its own.
 PRIOR_S: Mapping[str, float] = {
@@ -33,11 +39,43 @@ class Planned:
     units: int
 
 
-class Display:
-    """Stages in order. `plan` says what lies ahead; `stage` runs one and takes it off the plan."""
+class Log:
+    """Events as JSON lines, appended to `path`; None: nowhere.
 
-    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic):
+    An event is {time (UTC, ISO 8601), step, done, total, message}; step, done and total are null for a mere message.
+    """
+
+    def __init__(self, path: Path | None = None):
+        self._path = path
+
+    def event(self, message: str, step: str | None = None, done: int | None = None, total: int | None = None) -> None:
+        """Appends one line; the file and its folder are made with the first."""
+        if self._path is None:
+            return
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+        event = {"time": moment, "step": step, "done": done, "total": total, "message": message}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event, ensure_ascii=False) + "\n")
+
+
+class Display:
+    """Stages in order. `plan` says what lies ahead; `stage` runs one and takes it off the plan.
+
+    quiet  no progress is shown, only what `say` says;  log  gets everything, also then
+    """
+
+    def __init__(
+        self,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        quiet: bool = False,
+        log: Log | None = None,
+    ):
         self.console = console or Console(highlight=False)
+        self._quiet = quiet
+        self._log = log or Log()
         self._clock = clock
         self._started = clock()
         self._ahead: list[Planned] = []
@@ -50,6 +88,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """A line of its own."""
+        self._log.event(Text.from_markup(text).plain)
         self.console.print(text, soft_wrap=True)
 
     def skip(self, label: str) -> None:
@@ -73,8 +112,8 @@ class Display:
         """Shows a stage while it runs; yields the function that takes the number of units done."""
         self._take(label)
         stage, began, done, first = Planned(kind, label, max(units, 1)), self._clock(), 0, 0
-        live = self._bars() if self.console.is_terminal else None
-        spoken = began
+        live = self._bars() if self.console.is_terminal and not self._quiet else None
+        spoken = logged = began
 
         def status() -> str:
             left = self.left_s(stage, done - first, self._clock() - began) if done > first else self.left_s(stage, done)
@@ -83,10 +122,11 @@ class Display:
         with live or nullcontext():
             task = live.add_task(escape(label), total=stage.units, status=status()) if live else None
             if live is None:
-                self.say(f"{label}: {units} to do ({status()})")
+                self._progress(f"{label}: {units} to do ({status()})")
+            self._log.event("begins", label, 0, units)
 
             def tick(now: int) -> None:
-                nonlocal done, spoken, first
+                nonlocal done, spoken, logged, first
                 if done == 0 and now > 1:
                     first = now  # found done already: no measure of speed
                 done = now
@@ -94,14 +134,24 @@ class Display:
                     live.update(task, completed=now, status=status())
                 elif self._clock() - spoken >= PLAIN_EVERY_S:
                     spoken = self._clock()
-                    self.say(f"{label}: {now}/{stage.units} ({status()})")
+                    self._progress(f"{label}: {now}/{stage.units} ({status()})")
+                if self._clock() - logged >= LOG_EVERY_S:
+                    logged = self._clock()
+                    self._log.event(status(), label, now, units)
 
             yield tick
         seconds = self._clock() - began
         if done > first:
             self._units[kind] = self._units.get(kind, 0.0) + done - first
             self._seconds[kind] = self._seconds.get(kind, 0.0) + seconds
-        self.say(f"[green]done[/green] {escape(label)} in {_clock(seconds)} (about {_clock(self.left_s())} left)")
+        left = f"in {_clock(seconds)} (about {_clock(self.left_s())} left)"
+        self._log.event(f"done {left}", label, units, units)
+        self._progress(f"[green]done[/green] {escape(label)} {left}")
+
+    def _progress(self, text: str) -> None:
+        """A line about progress, which a quiet display leaves out."""
+        if not self._quiet:
+            self.console.print(text, soft_wrap=True)
 
     def _price(self, kind: str) -> float:
         if self._units.get(kind):
@@ -121,6 +171,19 @@ class Display:
     def _bars(self) -> Progress:
         columns: list[Any] = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
         return Progress(*columns, TextColumn("{task.fields[status]}"), console=self.console, transient=True)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options that every long command has."""
+    parser.add_argument("-q", "--quiet", action="store_true", help="show results and errors, but no progress")
+    parser.add_argument(
+        "--log-json", type=Path, metavar="FILE", help="append each event to FILE as a line of JSON, for programs"
+    )
+
+
+def display_of(arguments: argparse.Namespace, log: Path | None = None) -> Display:
+    """The display that a command's options ask for; `log` is where events go that --log-json sends nowhere else."""
+    return Display(quiet=arguments.quiet, log=Log(arguments.log_json or log))
 
 
 def _clock(seconds: float) -> str:

@@ -32,14 +32,15 @@ After = Callable[[Callable[[str], None]], None]
 
 
 def evolve(
-    recipe_path: Path, output: Path, *, engine: Engine | None = None, display: Display | None = None,
-    after: After | None = None,
+    recipe_path: Path, output: Path, *, changes: Mapping[str, Any] | None = None, engine: Engine | None = None,
+    display: Display | None = None, after: After | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Runs a recipe, or goes on with it, in the folder `output`; returns the summary (summary.json).
 
-    after  called when a round is finished, with what says a line to the person who looks on
+    changes  keys of the recipe that are to be others, such as its arm or its seed
+    after    called when a round is finished, with what says a line to the person who looks on
     """
-    recipe, trains = read(recipe_path)
+    recipe, trains = read(recipe_path, changes)
     folder, display = Path(output).absolute(), display or Display()
     with runfolder.claimed(folder, recipe, trains):
         engine = engine or LiberoEngine(recipe.workers, recipe.render, f"coda/{recipe.name}")
@@ -52,10 +53,13 @@ def evolve(
             memory.close()
 
 
-def read(recipe_path: Path) -> tuple[EvolveRecipe, dict[str, Any]]:
-    """The evolve recipe and the two train recipes it names."""
-    recipe, beside = load_evolve(recipe_path), Path(recipe_path).parent
-    return recipe, {"base": read_yaml(beside / recipe.base.train), "round": read_yaml(beside / recipe.training.train)}
+def read(
+    recipe_path: Path, changes: Mapping[str, Any] | None = None
+) -> tuple[EvolveRecipe, dict[str, dict[str, Any]]]:  # fmt: skip
+    """The evolve recipe and the train recipes it names: of the rounds, and of the base policy if it is trained."""
+    recipe, beside = load_evolve(recipe_path, changes), Path(recipe_path).parent
+    named = {"base": recipe.base.train, "round": recipe.training.train}
+    return recipe, {key: read_yaml(beside / name) for key, name in named.items() if name is not None}
 
 
 def _evolve(
@@ -64,7 +68,7 @@ def _evolve(
 ) -> dict[str, Any]:  # fmt: skip
     made, ends = Steps(folder / "base", display, "base "), Steps(folder / "heldout", display, "held-out ")
     summary = runfolder.Summary(folder, recipe)
-    shards, base = make_base(folder, recipe, trains["base"], engine, memory, made)
+    shards, base = make_base(folder, recipe, trains.get("base"), engine, memory, made)
     run = Run(folder, recipe, trains["round"], engine, memory, shards)
     summary.heldout["before"] = evaluate(run, base, "before", ends)
     summary.write(made.usage + ends.usage, made.usage)

@@ -5,6 +5,7 @@ recipe). Train recipes are LeRobot's own (`lerobot-train --config_path`) and are
 """
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -32,12 +33,24 @@ class Render(Record):
 
 
 class Base(Record):
-    """The base policy: demonstrations from fresh resets of the unperturbed tasks, then `train` for `steps`."""
+    """The base policy, and demonstrations from fresh resets of the unperturbed tasks, which later rounds replay.
 
-    train: str
+    It is trained on these by the recipe `train` for `steps`; or it is `policy`, as it is: the name of a shipped one
+    (`lerobot-coda pretrained`) or the folder of a checkpoint.
+    """
+
+    train: str | None = None
+    steps: int = Field(default=0, ge=0)
+    policy: str | None = None
     demos_per_task: int = Field(ge=1, le=500)
     noise: float = Field(default=0.0, ge=0.0, le=1.0)
-    steps: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        trained = self.train is not None and self.steps > 0
+        if trained if self.policy is not None else not trained:
+            raise ValueError("the base policy needs either 'train' and 'steps', or 'policy' alone")
+        return self
 
 
 class Probe(Record):
@@ -205,11 +218,11 @@ def parse_recipe[R: Record](model: type[R], data: dict[str, Any], where: str) ->
         raise RecordError(one_line(error, where).replace("Value error, ", "")) from None
 
 
-def load_evolve(path: Path) -> EvolveRecipe:
-    """Reads an evolve recipe and checks that the train recipes it names exist."""
-    recipe = parse_recipe(EvolveRecipe, read_yaml(path), f"recipe {path}")
+def load_evolve(path: Path, changes: Mapping[str, Any] | None = None) -> EvolveRecipe:
+    """Reads an evolve recipe, with `changes` in place of its own keys; checks that the train recipes it names exist."""
+    recipe = parse_recipe(EvolveRecipe, {**read_yaml(path), **(changes or {})}, f"recipe {path}")
     for key, name in (("base.train", recipe.base.train), ("training.train", recipe.training.train)):
-        if not (Path(path).parent / name).is_file():
+        if name is not None and not (Path(path).parent / name).is_file():
             raise RecordError(f"recipe {path}: field '{key}' names {name}, and there is no such file beside it")
     return recipe
 

@@ -194,8 +194,8 @@ class Round:
     ) -> list[CoProgram]:
         """The programs that may spend the budget: those of earlier rounds and those validated now, or the arm's own.
 
-        Where every diagnosis was refuted, the broad programs of the probe spend it: what is not understood is practiced.
-        An undecided one is waited for, since a policy that trains is another one.
+        Where every diagnosis was refuted, the probe's broad programs spend it: what is not understood is practiced. An
+        undecided one is waited for, since a policy that trains is another one.
         """
         rules = self.recipe.rules
         if rules.source != "diagnoses":

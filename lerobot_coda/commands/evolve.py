@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from lerobot_coda.console import add_options, display_of
 from lerobot_coda.preflight import check_critic, preflight
 from lerobot_coda.recipe import EvolveRecipe, parse_recipe
 
@@ -31,6 +32,8 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("recipe", type=Path, help="evolve recipe, e.g. recipes/quickstart.yaml")
     parser.add_argument("--output", type=Path, help="run folder (default: runs/<recipe name>)")
+    parser.add_argument("--arm", help="another arm than the recipe's: a baseline or an ablation at the same budget")
+    parser.add_argument("--seed", type=int, help="another seed than the recipe's")
     parser.add_argument(
         "--push",
         metavar="NAMESPACE/NAME",
@@ -40,6 +43,7 @@ def add(commands: Any) -> None:
         "--base", metavar="OWNER/NAME", help="with --push: the adapters' base model, where it is a folder"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and what it costs, and do nothing")
+    add_options(parser)
     parser.set_defaults(run=_run)
 
 
@@ -47,7 +51,8 @@ def _run(arguments: argparse.Namespace) -> None:
     from lerobot_coda import hub, runfolder
     from lerobot_coda.evolve import evolve, read
 
-    recipe, trains = read(arguments.recipe)
+    changes = {key: value for key in ("arm", "seed") if (value := getattr(arguments, key)) is not None}
+    recipe, trains = read(arguments.recipe, changes)
     if arguments.dry_run:
         _show_plan(recipe)
         return
@@ -59,7 +64,9 @@ def _run(arguments: argparse.Namespace) -> None:
         hub.prepare(target, recipe.name, runfolder.identity(recipe, trains), trains=trains.values())
     preflight(output, needs_gl=True)
     check_critic(recipe.critic)
-    evolve(arguments.recipe, output, after=(lambda say: hub.push_so_far(output, target, say=say)) if target else None)
+    follow = (lambda say: hub.push_so_far(output, target, say=say)) if target else None
+    display = display_of(arguments, log=output / runfolder.LOG)
+    evolve(arguments.recipe, output, display=display, changes=changes, after=follow)
     _show(output)
     if target:
         hub.push(output, target, say=print)

@@ -16,7 +16,7 @@ from lerobot_coda import rounds
 from lerobot_coda.console import PRIOR_S, Display, Planned
 from lerobot_coda.critic.diagnosis import Cause, Stage
 from lerobot_coda.critic.review import Claim, Review
-from lerobot_coda.evolve import evolve
+from lerobot_coda.evolve import evolve, read
 from lerobot_coda.memory import Memory
 from libero_pro.record import RecordError
 
@@ -245,6 +245,42 @@ def test_programs_that_teach_nothing_are_retired(tmp_path):
     actions = [p["decision"]["action"] for r in summary["rounds"] for p in r["programs"] if p["decision"]]
     assert "retire" in actions or actions.count("refine") >= 2
     assert summary["frontier"]["p_value"] == 1.0
+
+
+def checkpoint(folder: Path, kind: str) -> Path:
+    folder.mkdir()
+    for name, text in {"config.json": json.dumps({"type": kind}), "model.safetensors": "weights", "skill": "0"}.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_a_run_may_start_from_a_policy_that_is_there(tmp_path):
+    given = checkpoint(tmp_path / "given", "coda")
+    base = {"policy": str(given), "train": None, "steps": 0}
+    engine = FakeEngine()
+    summary = run(tmp_path, engine, base=base, rounds=1)
+    assert engine.calls["train"] == 1  # the round's
+    assert summary["rounds"][0]["checkpoint_after"] == "r001" and summary["base_usage"]["steps"] == {"base": 6 * 90}
+    assert "base/policy" in engine.configs[0]["policy"]["path"] and engine.configs[0]["policy"]["path"] != str(given)
+    assert numbers(run(tmp_path, FakeEngine(kill_at=1), base=base, rounds=1)) == numbers(summary)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"), [("nowhere", "none of the shipped ones: libero_object_sft"), ("act", "(it is 'act')")]
+)
+def test_a_base_policy_that_is_none_is_refused_before_anything_is_made(tmp_path, named, message):
+    checkpoint(tmp_path / "act", "act")
+    engine = FakeEngine()
+    with pytest.raises(RecordError, match="base.policy") as error:
+        run(tmp_path, engine, base={"policy": str(tmp_path / named), "train": None, "steps": 0})
+    assert message in str(error.value) and not engine.log
+
+
+def test_another_arm_and_seed_than_the_recipes_are_asked_for_at_the_command(tmp_path):
+    recipe, _ = read(write_recipes(tmp_path), {"arm": "sfl", "seed": 3})
+    assert (recipe.arm, recipe.seed) == ("sfl", 3)
+    with pytest.raises(RecordError, match="field 'arm'"):
+        read(write_recipes(tmp_path), {"arm": "best"})
 
 
 def test_the_run_stops_at_its_budget(tmp_path):

@@ -45,6 +45,8 @@ def test_shipped_recipes_are_valid(repository):
         ({"retention": {"scene": 3}}, "unknown key 'retention.scene'; did you mean 'scenes'?"),
         ({"name": "Not A Name"}, "field 'name'"),
         ({"base": {"train": "nowhere.yaml"}}, "field 'base.train' names nowhere.yaml"),
+        ({"base": {"steps": 0}}, "either 'train' and 'steps', or 'policy' alone"),
+        ({"base": {"policy": "libero_object_sft"}}, "'policy' alone"),
         ({"seed": float("nan")}, "field 'seed'"),
     ],
 )

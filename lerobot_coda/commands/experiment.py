@@ -1,0 +1,80 @@
+"""`lerobot-coda experiment`: runs arms from one base policy at one budget, and compares them on held-out suites."""
+
+import argparse
+import csv
+import io
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lerobot_coda.console import add_options, display_of
+from lerobot_coda.preflight import preflight
+from libero_pro.figures import keep
+from libero_pro.record import RecordError, write_atomically
+
+_EXAMPLE = """examples:
+  lerobot-coda experiment recipes/experiments/libero_object.yaml
+  lerobot-coda experiment recipes/experiments/libero_object.yaml --arms coda sfl --results results
+"""
+
+
+def add(commands: Any) -> None:
+    """Adds the command to the subparsers."""
+    parser = commands.add_parser(
+        "experiment",
+        help="compare arms at the same budget on held-out suites",
+        epilog=_EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("recipe", type=Path, help="experiment, e.g. recipes/experiments/libero_object.yaml")
+    parser.add_argument("--arms", nargs="+", help="run only these of its arms; finished ones are compared in any case")
+    parser.add_argument("--output", type=Path, help="folder of the runs (default: runs/<name>); what is done stays")
+    parser.add_argument("--results", type=Path, help="folder for AXIS.json and NAME/*.csv (default: the runs' folder)")
+    add_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from lerobot_coda.experiment import load_experiment, run_arms
+
+    experiment, recipes = load_experiment(arguments.recipe)
+    wanted = arguments.arms or list(experiment.arms)
+    if unknown := [arm for arm in wanted if arm not in experiment.arms]:
+        raise RecordError(f"--arms: the experiment has no arm '{unknown[0]}'; it has {', '.join(experiment.arms)}")
+    output = arguments.output or Path("runs") / experiment.name
+    preflight(output, needs_gl=True)
+    arms = run_arms(experiment, recipes, output, wanted, display=display_of(arguments))
+    _tell(experiment, arms, arguments.results or output)
+
+
+def _tell(experiment: Any, arms: Sequence[Any], results: Path) -> None:
+    """Prints what the arms reached and used, and writes it: a file of figures an axis, and the budget as CSV."""
+    from lerobot_coda.experiment import axis_rows, budget_rows
+
+    if not arms:
+        raise RecordError(f"no arm of {experiment.name} is finished; run it without --arms, or name other arms")
+    command, console = shlex.join(["lerobot-coda", *sys.argv[1:]]), Console(highlight=False)
+    for axis, suites in experiment.axes.items():
+        rows = axis_rows(suites, arms, command)
+        keep(results / f"{axis}.json", rows)
+        table = Table("", "value", "95 %", "n", "against", title=f"{axis}: {', '.join(suites)}", title_justify="left")
+        for row in rows:
+            interval = "" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
+            table.add_row(row["figure"], f"{row['value']:.4g} {row['unit']}", interval, str(row["n"]), row["peer"])
+        console.print(table)
+    used = budget_rows(arms)
+    table = Table(*used[0], title="used", title_justify="left")
+    for row in used:
+        table.add_row(*map(str, row.values()))
+    console.print(table)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(used[0]))
+    writer.writeheader()
+    writer.writerows(used)
+    write_atomically(results / experiment.name / "budget.csv", text.getvalue().encode())
+    print(f"figures: {', '.join(str(results / f'{axis}.json') for axis in experiment.axes)}")
