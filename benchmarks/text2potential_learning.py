@@ -2,15 +2,19 @@
 
 Both arms learn a critic (`ChunkCritic`) and clone every stored chunk with the weight of its advantage; they differ in
 Phi alone (0 in the arm without), and in how fast the target heads follow: how far a reward reaches back within the
-steps of training hangs on it. So both are run with each of a few decays, and the gain is that of the best decay of one
-over the best of the other, on the same seeds. Plain cloning stands beside them. Two tasks:
+steps of training hangs on it. So each arm gets the decay that served it best on tuning seeds, and the gain is measured
+on others. Plain cloning, which imitates failures as well, stands beside them. Two tasks:
 
     pick and carry   a small chunked control task; every seed draws new episodes of mixed quality
-    LIBERO           stored rollouts of a policy (--episodes FOLDER), privileged features, Text2potential's own plan;
-                     the clones are rolled out in the simulator on one task's released starts
+    LIBERO           stored rollouts of a policy (--episodes FOLDER), of which every seed draws some; as many steps of
+                     training as a round of recipes/libero_object.yaml has; privileged features, Text2potential's own
+                     plan; the clones are rolled out in the simulator on one task's released starts
+
+Beside success, two offline measures: how well the advantage tells good chunks from bad ones, and in LIBERO how far the
+clone's answers are from the scripted expert's in episodes that were not drawn.
 
     python benchmarks/text2potential_learning.py --json learning.json
-    python benchmarks/text2potential_learning.py --episodes runs/libero_object/rollouts --task libero_object:6
+    python benchmarks/text2potential_learning.py --seeds 0 --episodes runs/libero_object/rollouts
 """
 
 import argparse
@@ -20,31 +24,29 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from libero_chunks import Starts, read
 from pick_and_carry import CHUNK, LIMIT, PickAndCarry, stored_chunks
 from scipy import stats
 from torch import Tensor, nn
 
 from lerobot_coda.chunk_critic import ChunkCritic, ChunkCriticConfig, ChunkTransition
-from lerobot_coda.potential import from_goal
+from lerobot_coda.potential.acceptance import auc
 from lerobot_coda.value import advantage_weights
-from libero_pro.episode import Episode
 from libero_pro.figures import figure, keep
-from libero_pro.goals import roles
-from libero_pro.record import RecordError
-from libero_pro.simulator import SimulationError, Simulator
-from libero_pro.suites import get_task, scene_for
 
 Arm = Literal["cloning", "without", "with"]
 ARMS: tuple[Arm, ...] = ("cloning", "without", "with")
 TEMPERATURE, CLIP = 0.3, 20.0  # of advantages in units of their standard deviation, so that both arms choose as sharply
 BATCH, HIDDEN, RATE = 128, 64, 3e-3
 DECAYS = (0.8, 0.9, 0.97, 0.99)  # of the target heads
-Trial = Callable[[Arm, int, float], float]  # arm, seed, target decay -> success rate on the same starts for all
+TUNING = range(1000, 1002)  # seeds that choose the decay, and count for nothing else
+SUCCESS, AUC, ERROR = "success rate", "AUC of the advantage", "difference from the expert"
+Trial = Callable[[Arm, int, float], dict[str, float]]  # arm, seed, target decay -> the measures that the task has
 
 
 class ChunkCloner(nn.Module):
@@ -77,11 +79,20 @@ def cloning_loss(predicted: Tensor, chunk: Tensor, valid: Tensor) -> Tensor:
     return ((arm + 0.1 * gripper) * valid).sum(-1) / valid.sum(-1).clamp_min(1.0)
 
 
+class Learned(NamedTuple):
+    """The clone, and the advantage of each chunk (n,) under the critic at the end of training."""
+
+    cloner: ChunkCloner
+    advantage: np.ndarray
+
+
 def learn(
     columns: dict[str, Tensor], arm: Arm, seed: int, steps: int, *, gamma: float, hidden: int, decay: float
-) -> ChunkCloner:
+) -> Learned:
     """Clones the chunks; in the arms with a critic each by the weight of its advantage, critic and clone together."""
     torch.manual_seed(seed)
+    if arm == "without":
+        columns = columns | {name: torch.zeros_like(columns[name]) for name in ("phi", "later_phi")}
     (rows, features), (_, horizon, actions) = columns["features"].shape, columns["chunk"].shape
     cloner = ChunkCloner(features, horizon, actions, hidden)
     critic = ChunkCritic(
@@ -95,8 +106,6 @@ def learn(
         batch = {name: column[drawn] for name, column in columns.items()}
         loss, weights = torch.zeros(()), torch.ones(BATCH)
         if arm != "cloning":
-            if arm == "without":
-                batch |= {name: torch.zeros(BATCH) for name in ("phi", "later_phi")}
             judged = critic.loss(ChunkTransition(**batch))
             loss = judged.loss
             spread = judged.advantage.std().clamp_min(1e-6)
@@ -107,137 +116,88 @@ def learn(
         optimizer.step()
         schedule.step()
         critic.update_targets(decay)
-    return cloner
+    with torch.no_grad():
+        return Learned(cloner, critic.loss(ChunkTransition(**columns)).advantage.numpy())
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Success rates by seed, of each arm with a critic at each target decay, and of plain cloning."""
+    """Measures by seed of each arm, each at its decay, and success by decay on the tuning seeds."""
 
-    rates: dict[Arm, dict[float, list[float]]]
-    cloning: list[float]
+    measured: dict[Arm, list[dict[str, float]]]
+    tuned: dict[Arm, dict[float, float]]
 
-    def best(self, arm: Arm) -> float:
-        """The decay with which the arm does best."""
-        return max(DECAYS, key=lambda decay: np.mean(self.rates[arm][decay]))
+    def decay(self, arm: Arm) -> float:
+        """The one with which the arm did best on the tuning seeds."""
+        return max(self.tuned[arm], key=self.tuned[arm].__getitem__)
 
-    def success(self, arm: Arm) -> list[float]:
-        """The arm's success rates at its best decay."""
-        return self.cloning if arm == "cloning" else self.rates[arm][self.best(arm)]
+    def of(self, measure: str, arm: Arm) -> list[float]:
+        """A measure by seed."""
+        return [found[measure] for found in self.measured[arm]]
 
 
 def compare(trial: Trial, seeds: int) -> Comparison:
-    """Runs every arm at every decay on the same seeds."""
-    cloning = [trial("cloning", seed, DECAYS[0]) for seed in range(seeds)]
-    print(f"  cloning             {_listed(cloning)}", flush=True)
-    rates: dict[Arm, dict[float, list[float]]] = {"without": {}, "with": {}}
-    for decay in DECAYS:
-        for arm, found in rates.items():
-            found[decay] = [trial(arm, seed, decay) for seed in range(seeds)]
-            print(f"  {arm:8s} decay {decay:4.2f} {_listed(found[decay])}", flush=True)
-    return Comparison(rates, cloning)
+    """Chooses each arm's decay on the tuning seeds, and measures the arms on the same `seeds` others."""
+    found = Comparison({}, {"without": {}, "with": {}})
+    for arm, rates in found.tuned.items():
+        for decay in DECAYS:
+            rates[decay] = float(np.mean([trial(arm, seed, decay)[SUCCESS] for seed in TUNING]))
+            print(f"  tuning: {arm:8s} decay {decay:4.2f}  {rates[decay]:.3f}", flush=True)
+    for arm in ARMS:
+        decay = DECAYS[0] if arm == "cloning" else found.decay(arm)
+        found.measured[arm] = [trial(arm, seed, decay) for seed in range(seeds)]
+        for measure in found.measured[arm][0]:
+            rates = found.of(measure, arm)
+            listed = " ".join(f"{rate:.2f}" for rate in rates)
+            print(f"  {arm:8s} {measure:26s} mean {np.mean(rates):.3f}  of {listed}", flush=True)
+    return found
 
 
-def _listed(rates: list[float]) -> str:
-    return f"mean {np.mean(rates):.3f}  of " + " ".join(f"{rate:.2f}" for rate in rates)
-
-
-# --- pick and carry -----------------------------------------------------------------------------------------------
+# --- the two tasks ------------------------------------------------------------------------------------------------
 
 
 def pick_and_carry(episodes: int, skill: float, steps: int) -> Trial:
     """Each seed has its own stored episodes; success on 400 starts."""
 
-    def trial(arm: Arm, seed: int, decay: float) -> float:
+    def trial(arm: Arm, seed: int, decay: float) -> dict[str, float]:
         stored, _ = stored_chunks(episodes, skill, np.random.default_rng(seed))
-        del stored["planned"]  # which chunks were good is for nobody to know
+        planned = stored.pop("planned") > 0  # which chunks were good is for no learner to know
         columns = {name: torch.from_numpy(array) for name, array in stored.items()}
-        cloner = learn(columns, arm, seed, steps, gamma=0.97, hidden=HIDDEN, decay=decay)
-        world = PickAndCarry(400, np.random.default_rng(10_000))
+        cloner, advantage = learn(columns, arm, seed, steps, gamma=0.97, hidden=HIDDEN, decay=decay)
+        world = PickAndCarry(400, np.random.default_rng(10_000 + seed))
         for _ in range(LIMIT // CHUNK):
             for action in cloner.act(world.features()).swapaxes(0, 1):
                 world.step(action)
-        return float(world.won.mean())
+        return {SUCCESS: float(world.won.mean()), AUC: auc(advantage[planned], advantage[~planned])}
 
     return trial
 
 
-# --- LIBERO -------------------------------------------------------------------------------------------------------
-
-
-def privileged(
-    target: np.ndarray, receptacle: np.ndarray, eef: np.ndarray, proprio: np.ndarray, held: np.ndarray
-) -> np.ndarray:
-    """Relative positions (units of 0.1 m), heights, hand pose, finger gap, held; (..., 15) float32."""
-    gap = (proprio[..., 6] - proprio[..., 7])[..., None] * 20
-    parts = [target - eef, receptacle - target, eef[..., 2:] - 1.0, target[..., 2:] - 1.0]
-    turn = np.stack([np.abs(proprio[..., 3]) - np.pi, proprio[..., 4], proprio[..., 5]], -1)
-    return np.concatenate([np.concatenate(parts, -1) * 10, turn, gap, held[..., None] * 1.0], -1).astype("f4")
-
-
-def episode_chunks(episode: Episode, horizon: int) -> dict[str, np.ndarray]:
-    """Columns of `ChunkTransition`, one row a chunk that the policy executed open loop."""
-    role = roles(episode.scene.goal, episode.object_names)
-    target, receptacle = (episode.object_names.index(name) for name in (role.target, role.receptacle))
-    features = privileged(
-        episode.object_pos[:, target], episode.object_pos[:, receptacle], episode.eef_pos, episode.proprio,
-        episode.held == target,
-    )  # fmt: skip
-    phi = from_goal(episode.scene.goal, episode.object_names).evaluate(episode)
-    ends = np.cumsum(episode.executed)
-    starts = ends - episode.executed
-    chunk, valid = np.zeros((len(ends), horizon, 7)), np.zeros((len(ends), horizon))
-    for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        chunk[row, : end - start], valid[row, : end - start] = episode.actions[start:end], 1.0
-    reward, terminated = np.zeros_like(valid), np.zeros(len(ends))
-    if episode.success:
-        reward[-1, episode.executed[-1] - 1] = terminated[-1] = 1.0
-    return {
-        "features": features[starts], "later_features": features[ends], "chunk": chunk, "valid": valid,
-        "reward": reward, "terminated": terminated, "phi": phi[starts], "later_phi": phi[ends],
-    }  # fmt: skip
-
-
-def roll_out(simulator: Simulator, cloner: ChunkCloner, init_state_id: int, horizon: int) -> bool:
-    """Whether the clone solves the task from a released start."""
-    scene = scene_for(simulator.task.suite, simulator.task.task_id, init_state_id=init_state_id)
-    simulator.reset(scene)
-    simulator.settle()
-    step = 0
-    while step < horizon and not simulator.success():
-        state = simulator.state()
-        role = roles(state.goal, state.object_names)
-        target, receptacle = (state.object_names.index(name) for name in (role.target, role.receptacle))
-        features = privileged(
-            state.object_pos[target], state.object_pos[receptacle], state.eef_pos, simulator.proprio(),
-            np.array(state.held == target),
-        )  # fmt: skip
-        try:
-            step += simulator.step_chunk(cloner.act(features[None])[0][: horizon - step])
-        except SimulationError as error:
-            raise SystemExit(f"start {init_state_id}: {error}; the comparison would count it as a failure") from None
-    return simulator.success()
-
-
-def libero(folder: Path, suite: str, task_id: int, starts: int, steps: int, horizon: int) -> Trial:
-    """Every seed learns from the same stored episodes; success on `starts` released starts of one task.
+def libero(folder: Path, task: str, share: float, starts: int, steps: int, horizon: int) -> Trial:
+    """Each seed draws a share of the stored episodes, and released starts of one task to roll the clone out on.
 
     Raises RecordError for a folder without episodes.
     """
-    paths = sorted(folder.rglob("*.npz"))
-    episodes = [episode for episode in map(Episode.load, paths) if episode.invalid is None and len(episode)]
-    if not episodes:
-        raise RecordError(f"{folder} holds no episodes; --episodes names a folder of rollouts")
-    length = int(max(episode.executed.max() for episode in episodes))
-    parts = [episode_chunks(episode, length) for episode in episodes]
-    columns = {name: torch.from_numpy(np.concatenate([p[name] for p in parts]).astype("f4")) for name in parts[0]}
-    won = sum(episode.success for episode in episodes)
-    print(f"  {len(episodes)} stored episodes, {won} successes, {len(columns['phi'])} chunks of {length}", flush=True)
-    simulator = Simulator(get_task(suite, task_id))
+    stored = read(folder)
+    suite, _, task_id = task.partition(":")
+    world, count = Starts(suite, int(task_id), horizon), len(stored.success)
+    print(f"  {count} stored episodes, {stored.success.sum()} successes, {len(stored.episode)} chunks", flush=True)
 
-    def trial(arm: Arm, seed: int, decay: float) -> float:
-        cloner = learn(columns, arm, seed, steps, gamma=0.99, hidden=2 * HIDDEN, decay=decay)
-        return float(np.mean([roll_out(simulator, cloner, start, horizon) for start in range(starts)]))
+    def trial(arm: Arm, seed: int, decay: float) -> dict[str, float]:
+        rng = np.random.default_rng(seed)
+        drawn = np.isin(stored.episode, rng.choice(count, round(share * count), replace=False))
+        columns = {name: torch.from_numpy(array[drawn]) for name, array in stored.columns.items()}
+        cloner, advantage = learn(columns, arm, seed, steps, gamma=0.99, hidden=2 * HIDDEN, decay=decay)
+        known = np.isfinite(stored.apart)
+        apart, others = stored.apart[drawn & known], ~drawn & known
+        near, judged = apart < np.median(apart), advantage[known[drawn]]
+        answers = cloner.act(stored.columns["features"][others])[:, 0]
+        solved = [world.solved(cloner.act, int(start)) for start in rng.choice(world.COUNT, starts, replace=False)]
+        return {
+            SUCCESS: float(np.mean(solved)),
+            AUC: auc(judged[near], judged[~near]),
+            ERROR: float(np.abs(answers - stored.answer[others]).mean()),
+        }
 
     return trial
 
@@ -245,51 +205,57 @@ def libero(folder: Path, suite: str, task_id: int, starts: int, steps: int, hori
 # --- report -------------------------------------------------------------------------------------------------------
 
 
-def gain(success: list[float], peer: list[float]) -> tuple[float, float, float]:
-    """Points of success over the peer, paired over seeds, with the 95 % t interval."""
-    points = 100 * (np.array(success) - np.array(peer))
-    mean = float(points.mean())
-    if len(points) < 2 or points.std() == 0:
+def gain(measure: list[float], peer: list[float]) -> tuple[float, float, float]:
+    """Mean difference from the peer, paired over seeds, with the 95 % t interval."""
+    difference = np.array(measure) - np.array(peer)
+    mean = float(difference.mean())
+    if len(difference) < 2 or difference.std() == 0:
         return mean, mean, mean
-    low, high = stats.t.interval(0.95, len(points) - 1, loc=mean, scale=stats.sem(points))
-    return mean, max(-100.0, float(low)), min(100.0, float(high))
+    low, high = stats.t.interval(0.95, len(difference) - 1, loc=mean, scale=stats.sem(difference))
+    return mean, float(low), float(high)
 
 
 def figure_rows(topic: str, found: Comparison, command: str) -> list[dict]:
-    """The gain of best over best, the arms' mean success there, and the gain at each decay common to both."""
-
-    def gain_row(name: str, success: list[float], peer: list[float]) -> dict:
-        mean, low, high = (round(value, 2) for value in gain(success, peer))
-        peer = "the same update without a potential"
-        return figure(name, mean, "points", command, peer=peer, n=len(found.cloning), low=low, high=high)
-
-    made = [gain_row(topic, found.success("with"), found.success("without"))]
-    for arm in ARMS:
-        mean = round(float(np.mean(found.success(arm))), 4)
-        made.append(figure(f"{topic}: {arm}", mean, "success rate", command, n=len(found.cloning)))
-    for decay in DECAYS:
-        made.append(gain_row(f"{topic}: decay {decay}", found.rates["with"][decay], found.rates["without"][decay]))
+    """The gain in points of success; the gain in every other measure; the arms' means; and what tuning saw."""
+    seeds, made = len(found.measured["with"]), []
+    peer = "the same update without a potential"
+    for measure in found.measured["with"][0]:
+        scale, unit = (100, "points") if measure == SUCCESS else (1, measure)
+        name = topic if measure == SUCCESS else f"{topic}: {measure}"
+        mean, low, high = (
+            round(scale * value, 4) for value in gain(found.of(measure, "with"), found.of(measure, "without"))
+        )
+        made.append(figure(name, mean, unit, command, peer=peer, n=seeds, low=low, high=high))
+        for arm in ARMS:
+            if measure != AUC or arm != "cloning":  # which has no critic
+                average = round(float(np.mean(found.of(measure, arm))), 4)
+                made.append(figure(f"{name}, {arm}", average, measure, command, n=seeds))
+    for arm, rates in found.tuned.items():
+        for decay, rate in rates.items():
+            made.append(figure(f"{topic}: tuning {arm}, decay {decay}", rate, SUCCESS, command, n=len(TUNING)))
     return made
 
 
 def _report(topic: str, found: Comparison, command: str) -> list[dict]:
-    mean, low, high = gain(found.success("with"), found.success("without"))
-    decays = f"decay {found.best('with')} over {found.best('without')}"
-    print(f"{topic}: {mean:+.1f} points [{low:+.1f}, {high:+.1f}], {len(found.cloning)} paired seeds, {decays}")
+    mean, low, high = gain(found.of(SUCCESS, "with"), found.of(SUCCESS, "without"))
+    decays = f"decay {found.decay('with')} over {found.decay('without')}"
+    seeds = len(found.measured["with"])
+    print(f"{topic}: {100 * mean:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}], {seeds} paired seeds, {decays}")
     return figure_rows(topic, found, command)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--stored", type=int, default=60, help="stored episodes of pick and carry")
     parser.add_argument("--skill", type=float, default=0.2, help="share of planned chunks in them")
     parser.add_argument("--steps", type=int, default=800)
     parser.add_argument("--episodes", type=Path, help="folder of stored LIBERO rollouts; without it LIBERO is left out")
     parser.add_argument("--task", default="libero_object:6", help="suite:task to roll the clones out on")
-    parser.add_argument("--libero-seeds", type=int, default=5)
-    parser.add_argument("--libero-steps", type=int, default=1000)
-    parser.add_argument("--starts", type=int, default=10, help="released starts of the task")
+    parser.add_argument("--libero-seeds", type=int, default=8)
+    parser.add_argument("--libero-steps", type=int, default=600, help="of training, as a round has (default 600)")
+    parser.add_argument("--share", type=float, default=0.5, help="of the episodes that a seed draws (default 0.5)")
+    parser.add_argument("--starts", type=int, default=20, help="released starts that a seed draws (default 20)")
     parser.add_argument("--horizon", type=int, default=200, help="control steps before a rollout is cut")
     parser.add_argument("--json", type=Path, help="write the figures there")
     arguments = parser.parse_args()
@@ -302,10 +268,8 @@ def main() -> None:
         rows += _report("learning_gain", compare(trial, arguments.seeds), command)
     if arguments.episodes:
         print(f"LIBERO, {arguments.task}")
-        suite, _, task_id = arguments.task.partition(":")
-        trial = libero(
-            arguments.episodes, suite, int(task_id), arguments.starts, arguments.libero_steps, arguments.horizon
-        )
+        sizes = (arguments.share, arguments.starts, arguments.libero_steps, arguments.horizon)
+        trial = libero(arguments.episodes, arguments.task, *sizes)
         rows += _report("learning_gain_libero", compare(trial, arguments.libero_seeds), command)
     print(f"{time.monotonic() - begun:.0f} s")
     if arguments.json:

@@ -141,19 +141,20 @@ def verdict_rows(verdicts: Iterable[tuple[Verdict, CoProgram]]) -> Rows:
 
 
 def progress_rows(
-    program: CoProgram, measured: Measurement, made: Decision, successor: CoProgram | None, number: int
+    program: CoProgram, measured: Measurement | None, made: Decision, successor: CoProgram | None, number: int
 ) -> Iterator[Rows]:
-    """A program's measurement and the decision it led to."""
-    body = measured.model_dump(mode="json")
-    yield (
-        m.MeasurementRow,
-        [
-            {
-                "hash": m.content_hash(program.hash, body), "program": program.hash, "round": number,
-                "progress": measured.progress, "p_value": measured.p_value, "body": body,
-            }
-        ],
-    )  # fmt: skip
+    """A program's measurement, if it was measured, and the decision it led to."""
+    if measured is not None:
+        body = measured.model_dump(mode="json")
+        yield (
+            m.MeasurementRow,
+            [
+                {
+                    "hash": m.content_hash(program.hash, body), "program": program.hash, "round": number,
+                    "progress": measured.progress, "p_value": measured.p_value, "body": body,
+                }
+            ],
+        )  # fmt: skip
     yield (
         m.DecisionRow,
         [

@@ -74,6 +74,8 @@ class CodaConfig(PreTrainedConfig):
     advantage_weighting: bool = True  # False: the critic learns, and cloning stays as it is
     advantage_temperature: float = 0.1
     advantage_clip: float = 3.0  # upper bound of a sample's weight
+    advantage_conditioning: bool = False  # the policy is told each advantage's sign, and asked for positive ones
+    advantage_dropout: float = 0.3  # share of samples of which it is told nothing
     best_of: int = 1  # chunks drawn at inference, of which the one with the largest Q is executed
 
     # Optimisation; None: what the backbone's family presets
@@ -104,6 +106,12 @@ class CodaConfig(PreTrainedConfig):
             raise ValueError(f"grounding_weight needs the backbone 'grounded', not '{self.backbone}': set it to 0")
         if self.grounding_path and self.grounding_weight <= 0:
             raise ValueError("grounding_path is set but grounding_weight is 0: give the weight or drop the path")
+        if self.advantage_conditioning and self.value_weight <= 0:
+            raise ValueError(
+                "advantage_conditioning=true needs value_weight > 0: the critic says which chunks are good; or set it false"
+            )
+        if not 0 <= self.advantage_dropout < 1:
+            raise ValueError(f"advantage_dropout must lie in [0, 1), got {self.advantage_dropout}")
         if self.best_of < 1 or (self.best_of > 1 and not (self.value_q and self.value_weight > 0)):
             raise ValueError(
                 f"best_of={self.best_of} must be 1, or more with value_q=true and value_weight > 0: Q chooses the chunk"

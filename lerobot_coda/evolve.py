@@ -108,8 +108,9 @@ def play_round(round_: Round) -> tuple[State, dict[str, Any]]:
     programs = round_.active(candidates, verdicts)
     learned = learn(round_, programs, probed)
     measured, frontier = round_.measure(learned, programs, probed, trials)
-    decisions, following = round_.decide(learned, programs, measured)
+    decisions, following = round_.decide(learned, programs, measured, probed)
 
+    revived = [r.program for r in round_.state.retired if r.program.name in decisions]
     outcomes = {name: verdict.outcome for name, verdict in verdicts.items()}
     verdict_of = {found.hash: outcomes[p.name] for p, found in candidates if p.name in outcomes}
     told: Counter[str] = Counter()
@@ -132,7 +133,7 @@ def play_round(round_: Round) -> tuple[State, dict[str, Any]]:
                 "measurement": measured[name].model_dump(mode="json") if name in measured else None,
                 "decision": vars(decisions[name]) if name in decisions else None,
             }
-            for name, program in {p.name: p for p in (*(p for p, _ in candidates), *programs)}.items()
+            for name, program in {p.name: p for p in (*(p for p, _ in candidates), *programs, *revived)}.items()
         ],
         "clusters": [
             {**c.model_dump(mode="json", exclude={"diagnoses"}), "hash": c.hash, "size": c.size,

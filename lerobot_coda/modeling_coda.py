@@ -14,18 +14,20 @@ import lerobot_coda.processor_coda  # noqa: F401  (its step is known wherever a 
 from lerobot_coda.backbones.base import ACTION, IS_PAD, STATE, Batch
 from lerobot_coda.backbones.families import build_backbone
 from lerobot_coda.backbones.weights import checkpoint_folder, policy_type
-from lerobot_coda.chunk_critic import ChunkCritic, ChunkCriticConfig, ChunkTransition
+from lerobot_coda.chunk_critic import ChunkCritic, ChunkCriticConfig, ChunkCriticLoss, ChunkTransition
 from lerobot_coda.columns import EXECUTED, POTENTIAL
+from lerobot_coda.conditioning import AdvantageCondition, told
 from lerobot_coda.configuration_coda import LABEL_PREFIX, CodaConfig
 from lerobot_coda.value import advantage_weights
 
 VALUE_LR = 3e-4  # of the critic's heads beside a pretrained backbone, whose own rate is far smaller
 LATER_IS_PAD = f"{STATE}_is_pad"
+OWN = ("critic.", "condition.")  # what stands beside the backbone, and may start anew
 EARLIER_HEADS = ("value_head.", "value_target.")  # of checkpoints written before the critic had a module of its own
 
 
 class CodaPolicy(PreTrainedPolicy):
-    """Acts in chunks by its backbone, and values them by its critic.
+    """Acts in chunks by its backbone, and values them by its critic, whose advantages weigh or condition cloning.
 
     Labels it learns from, where a dataset has them: `observation.coda_potential` (1,): Phi;
     `observation.coda_executed` (1,); see `lerobot_coda.columns`.
@@ -58,16 +60,28 @@ class CodaPolicy(PreTrainedPolicy):
                     f"the LeRobot policy '{config.backbone}' gives no loss for each sample, so advantages cannot weigh "
                     "it: set policy.advantage_weighting=false"
                 )
+        self.condition: AdvantageCondition | None = None
+        self._told: Tensor | None = None  # signs of the advantages that the backbone is told next
+        if config.advantage_conditioning:
+            layer = self.backbone.conditioned()
+            if layer is None:
+                raise ValueError(
+                    f"the backbone '{config.backbone}' has no layer that could be told of advantages: set "
+                    "policy.advantage_conditioning=false"
+                )
+            self.condition = AdvantageCondition(layer[1])
+            layer[0].register_forward_hook(self._tell)
         if config.best_of > 1 and not self.backbone.draws:
             raise ValueError(f"best_of={config.best_of}: the backbone '{config.backbone}' always gives the same chunk")
         self.reset()
 
     def get_optim_params(self) -> list[dict[str, Any]]:
-        """The backbone's parameter groups, and the critic's heads with a learning rate of their own."""
+        """The backbone's parameter groups; the critic's heads and the condition with a learning rate of their own."""
         groups = self.backbone.groups()
         if self.critic is not None:
             rate = self.config.value_lr or (None if self.config.backbone == "grounded" else VALUE_LR)
-            heads = [p for p in self.critic.online.parameters() if p.requires_grad]
+            learned = [*self.critic.online.parameters(), *(self.condition.parameters() if self.condition else ())]
+            heads = [p for p in learned if p.requires_grad]
             groups.append({"params": heads, **({"lr": rate} if rate else {})})
         return [group for group in groups if group["params"]]
 
@@ -86,6 +100,7 @@ class CodaPolicy(PreTrainedPolicy):
     def predict_action_chunk(self, batch: Batch, **kwargs: Any) -> Tensor:
         """Action chunk (B, chunk_size, A) for one observation a row: of `best_of` drawn ones that of largest Q."""
         self.eval()
+        self._told = torch.ones(1, device=batch[STATE].device)
         count = self.config.best_of
         if count == 1 or self.critic is None:
             return self.backbone.sample(batch, **kwargs)
@@ -108,21 +123,39 @@ class CodaPolicy(PreTrainedPolicy):
     def forward(self, batch: Batch, reduction: str = "mean") -> tuple[Tensor, dict[str, float]]:
         """Weighted cloning + critic + auxiliary losses; `reduction="none"` gives the (B,) cloning loss alone."""
         now, later = split_in_time(batch, self.config.n_action_steps)
+        learned: ChunkCriticLoss | None = None
+        self._told = None
+        if self.condition is not None and reduction != "none":  # what the policy is told comes before its own pass
+            learned = self._judge(batch, now, later, self.backbone.features(now))
+            executed = now[EXECUTED].reshape(-1) if EXECUTED in now else None
+            self._told = told(learned.advantage, executed, self.config.advantage_dropout if self.training else 0.0)
         cloned = self.backbone.clone(now)
         logs = {**cloned.logs, "cloning_loss": cloned.loss.mean().item()}
         if reduction == "none":
             return cloned.loss, logs
         weights, loss = torch.ones_like(cloned.loss), cloned.loss.new_zeros(())
         if self.critic is not None:
-            if later is None:
-                raise ValueError(f"value_weight > 0 needs the observation {self.config.n_action_steps} steps later")
-            learned = self.critic.loss(self._transition(batch, now, later, cloned.features))
+            learned = learned or self._judge(batch, now, later, cloned.features)
             logs |= learned.logs
             loss = loss + self.config.value_weight * learned.loss
             if self.config.advantage_weighting:
                 weights = self._weights(learned.advantage, now)
         loss = loss + (weights * cloned.loss).mean()
         return loss if cloned.auxiliary is None else loss + cloned.auxiliary, logs
+
+    def _judge(self, batch: Batch, now: Batch, later: Batch | None, features: Tensor) -> ChunkCriticLoss:
+        """The critic's loss, and the advantages of the batch's chunks."""
+        if later is None:
+            raise ValueError(f"value_weight > 0 needs the observation {self.config.n_action_steps} steps later")
+        assert self.critic is not None
+        return self.critic.loss(self._transition(batch, now, later, features))
+
+    def _tell(self, layer: Any, inputs: Any, output: Tensor) -> Tensor:
+        """The output of the backbone's conditioned layer, with what it is told added."""
+        if self._told is None or self.condition is None:
+            return output
+        added = self.condition(self._told).to(output.dtype)
+        return output + added.view(len(added), *[1] * (output.dim() - 2), -1)
 
     def _weights(self, advantage: Tensor, now: Batch) -> Tensor:
         """Of each sample's cloning loss, (B,)."""
@@ -171,10 +204,10 @@ class CodaPolicy(PreTrainedPolicy):
 
     @classmethod
     def _load_as_safetensor(cls, model: "CodaPolicy", model_file: str, map_location: str, strict: bool) -> "CodaPolicy":
-        """Loads all of the backbone, or raises ValueError; a critic that the file lacks starts anew."""
+        """Loads all of the backbone, or raises ValueError; a critic or condition that the file lacks starts anew."""
         weights = {k: v for k, v in load_file(model_file).items() if not k.startswith(EARLIER_HEADS)}
-        if model.critic is None:
-            weights = {k: v for k, v in weights.items() if not k.startswith("critic.")}
+        absent = tuple(name for name in OWN if getattr(model, name[:-1]) is None)
+        weights = {k: v for k, v in weights.items() if not k.startswith(absent)}
         try:
             missing, unexpected = model.load_state_dict(weights, strict=False)
         except RuntimeError as error:
@@ -183,17 +216,18 @@ class CodaPolicy(PreTrainedPolicy):
             ) from None
         tied = {p.data_ptr() for name, p in model.named_parameters(remove_duplicate=False) if name in weights}
         own = dict(model.named_parameters(remove_duplicate=False))
-        lost = [n for n in missing if not n.startswith("critic.") and not (n in own and own[n].data_ptr() in tied)]
+        lost = [n for n in missing if not n.startswith(OWN) and not (n in own and own[n].data_ptr() in tied)]
         if lost or unexpected:
             raise ValueError(f"{model_file} does not fit this policy's settings: '{[*lost, *unexpected][0]}' differs")
-        if any(name.startswith("critic.") for name in missing):
-            logging.info("The checkpoint has no critic: its heads start anew.")
+        for name in OWN:
+            if any(key.startswith(name) for key in missing):
+                logging.info(f"The checkpoint has no {name[:-1]}: it starts anew.")
         return model
 
     # --- adapters -------------------------------------------------------------------------------------------------
 
     def wrap_with_peft(self, peft_config: Any = None, peft_cli_overrides: dict[str, Any] | None = None) -> Any:
-        """Adapters in the backbone; the critic is trained and saved whole beside them."""
+        """Adapters in the backbone; the critic and the condition are trained and saved whole beside them."""
         if not self.config.pretrained_path and self.config.backbone_path:
             self.name_or_path = str(self.config.backbone_path)
         return super().wrap_with_peft(peft_config, peft_cli_overrides)
@@ -207,8 +241,8 @@ class CodaPolicy(PreTrainedPolicy):
         chosen = dict(cli_overrides)
         if (chosen.get("method_type") or "LORA").upper() == "LORA" and chosen.get("lora_alpha") is None:
             chosen["lora_alpha"] = 2 * (chosen.get("r") or 16)
-        heads = ["critic"] if self.critic is not None else []
-        chosen["full_training_modules"] = [*(chosen.get("full_training_modules") or []), *heads]
+        beside = [name[:-1] for name in OWN if getattr(self, name[:-1]) is not None]
+        chosen["full_training_modules"] = [*(chosen.get("full_training_modules") or []), *beside]
         return super()._build_peft_config(chosen)
 
     def _validate_peft_config(self, peft_config: Any) -> None:

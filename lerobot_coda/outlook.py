@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lerobot_coda.base import SHARD_EPISODES
+from lerobot_coda.budget import Usage
 from lerobot_coda.console import PRIOR_S, Planned
 from lerobot_coda.recipe import EvolveRecipe
+from libero_pro.record import RecordError
 
 
 def plan(recipe: EvolveRecipe) -> list[Planned]:
@@ -73,10 +75,11 @@ def costs(stages: Sequence[Planned]) -> list[Cost]:
 
 @dataclass(frozen=True)
 class Finished:
-    """A step with its record: its label as `plan` names it, and the wall seconds it took."""
+    """A step with its record: its label as `plan` names it, the wall seconds it took, and what it used."""
 
     label: str
     seconds: float
+    usage: Usage
 
 
 def finished(run: Path) -> list[Finished]:
@@ -88,10 +91,18 @@ def finished(run: Path) -> list[Finished]:
         for path in (folder / "steps").glob("*.json"):
             try:
                 record = json.loads(path.read_text(encoding="utf-8"))
-                found.append((path.stat().st_mtime, Finished(prefix + path.stem, float(record["seconds"]))))
-            except (OSError, ValueError, KeyError, TypeError):
+                step = Finished(prefix + path.stem, float(record["seconds"]), Usage.parse(record["usage"]))
+                found.append((path.stat().st_mtime, step))
+            except (OSError, ValueError, KeyError, TypeError, RecordError):
                 continue
     return [step for _, step in sorted(found, key=lambda item: item[0])]
+
+
+def ahead(run: Path, recipe: EvolveRecipe, done: Sequence[Finished]) -> list[Planned]:
+    """The planned stages that are left at most: not done, and of no round that is finished."""
+    known = {step.label for step in done}
+    over = tuple(f"round {int(path.parent.name)} " for path in (run / "rounds").glob("[0-9]*/round.json"))
+    return [stage for stage in plan(recipe) if stage.label not in known and not stage.label.startswith(over)]
 
 
 def at_work(run: Path) -> bool:

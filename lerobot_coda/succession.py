@@ -3,19 +3,31 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lerobot_coda.coprograms import joined
+from lerobot_coda.coprograms import joined, revived
 from lerobot_coda.programs import CoProgram
-from lerobot_coda.progress import Decision, Measurement, combination, decide, is_stalled, learnability
-from libero_pro.record import RecordError
+from lerobot_coda.progress import Decision, Measurement, combination, decide, is_stalled, learnability, revivals
+from libero_pro.record import Record, RecordError
+
+
+class Retired(Record):
+    """A program that is no longer used, and its successes in `n` scenes when it was given up."""
+
+    program: CoProgram
+    successes: int
+    n: int
 
 
 @dataclass
 class Succession:
-    """By program name: what was decided, what follows (None: nothing), and its rounds without progress."""
+    """By program name: what was decided, what follows (None: nothing), and its rounds without progress.
+
+    retired  programs that nothing follows, those of earlier rounds first
+    """
 
     decisions: dict[str, Decision] = field(default_factory=dict)
     successors: dict[str, CoProgram | None] = field(default_factory=dict)
     stalled: dict[str, int] = field(default_factory=dict)
+    retired: tuple[Retired, ...] = ()
 
     @property
     def following(self) -> tuple[CoProgram, ...]:
@@ -29,10 +41,15 @@ def succeed(
     by_task: Mapping[str, Mapping[int, tuple[int, int]]],
     stalled: Mapping[str, int],
     number: int,
+    *,
+    retired: Sequence[Retired] = (),
+    probed: Mapping[str, tuple[int, int]] | None = None,
 ) -> Succession:
     """Decides on each program that was measured in round `number`; one that was not stays as it is.
 
     by_task  of each program (successes, episodes) after the training by task;  `stalled` rounds without progress
+    retired  programs of earlier rounds; one that is forgotten by `probed`, (successes, episodes) in fresh scenes of it
+             now by name, comes back
     Of those that are solved at their hardest, the best two are joined to one that asks for both at once. A program is
     not retired while none other is left: it stays the best-known place to learn.
     """
@@ -51,18 +68,44 @@ def succeed(
             found.stalled[successor.name] = waited + 1 if is_stalled(m) and made.action != "promote" else 0
         elif made.action == "promote":
             exhausted[name] = m
+    _revive(found, retired, probed or {}, number)
     _keep_one(found, programs, measured)
-    chosen = combination(exhausted)
-    if chosen is not None:
-        name, made = chosen
-        known = {program.name: program for program in programs}
-        try:
-            both = joined(known[name], known[made.partner or ""], number)
-        except RecordError:  # they share no task, and both stay retired
-            return found
-        found.decisions[name], found.successors[name] = made, both
-        found.stalled[both.name] = 0
+    _join(found, programs, exhausted, number)
+    kept = [r for r in retired if found.successors.get(r.program.name) is None]
+    given_up = [program for program in programs if found.successors[program.name] is None]
+    found.retired = (*kept, *(_retired(program, measured[program.name]) for program in given_up))
     return found
+
+
+def _retired(program: CoProgram, last: Measurement) -> Retired:
+    return Retired(program=program, successes=last.after.successes, n=last.n)
+
+
+def _revive(
+    found: Succession, retired: Sequence[Retired], probed: Mapping[str, tuple[int, int]], number: int
+) -> None:  # fmt: skip
+    """Brings back what is being forgotten, unless a program of its name is in use."""
+    known = {r.program.name: r for r in retired if r.program.name not in found.successors}
+    for name, made in revivals({name: (r.successes, r.n) for name, r in known.items()}, probed).items():
+        found.decisions[name], found.successors[name] = made, revived(known[name].program, number)
+        found.stalled[name] = 0
+
+
+def _join(
+    found: Succession, programs: Sequence[CoProgram], exhausted: Mapping[str, Measurement], number: int
+) -> None:  # fmt: skip
+    """Joins the best two of the exhausted programs, unless they share no task: then both stay retired."""
+    chosen = combination(exhausted)
+    if chosen is None:
+        return
+    name, made = chosen
+    known = {program.name: program for program in programs}
+    try:
+        both = joined(known[name], known[made.partner or ""], number)
+    except RecordError:
+        return
+    found.decisions[name], found.successors[name] = made, both
+    found.stalled[both.name] = 0
 
 
 def _keep_one(found: Succession, programs: Sequence[CoProgram], measured: Mapping[str, Measurement]) -> None:

@@ -25,6 +25,7 @@ from libero_pro.rollout import ChunkPolicy, run
 from libero_pro.scene import PromptSource, SceneSpec
 from libero_pro.statistics import mean_of_rates, wilson
 from libero_pro.suites import AXES, BASE, get_task, runnable_tasks, scene_for, suite_of
+from libero_pro.workers import Workers
 
 THREE = ("libero_spatial", "libero_object", "libero_goal")  # what many papers average over
 MEANS = {"3 suites": THREE, "4 suites": BASE}
@@ -56,7 +57,7 @@ def run_benchmark(
     prompt_source: PromptSource = "bddl",
     seed: int = 1000,
     horizon: int | None = None,
-    workers: int = 2,
+    workers: Workers = 2,
     profile: Profile = "faithful",
     size: int | None = None,
     progress: Callable[[int, int], None] | None = None,

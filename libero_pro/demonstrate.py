@@ -18,7 +18,7 @@ from libero_pro.record import RecordError
 from libero_pro.replacement import task_of
 from libero_pro.scene import SceneSpec
 from libero_pro.suites import Task
-from libero_pro.workers import Ask
+from libero_pro.workers import Ask, Workers
 
 REFUSED = "refused"
 
@@ -26,7 +26,7 @@ REFUSED = "refused"
 def demonstrate(
     scenes: Sequence[SceneSpec],
     *,
-    workers: int = 2,
+    workers: Workers = 2,
     noise: float = 0.0,
     seed: int = 0,
     out: Path | None = None,
@@ -36,7 +36,7 @@ def demonstrate(
 ) -> Iterator[Episode]:
     """Yields one episode for each distinct scene, in completion order; stored ones come first.
 
-    workers   processes; 0 runs everything in this one
+    workers   processes, 0 runs everything in this one; or a crew elsewhere (`libero_pro.ray_workers`)
     noise     probability per step that a disturbance begins (see `libero_pro.expert.solve`); what is drawn depends on
               `seed` and the scene alone, so neither on `workers` nor on the order of `scenes`
     out       folder that keeps each episode as `<scene hash>.npz`; a run that is started again loads what is there,
@@ -86,7 +86,7 @@ def demonstrate(
 
 
 def correct(
-    episodes: Sequence[Episode], *, workers: int = 2, progress: Callable[[int, int], None] | None = None
+    episodes: Sequence[Episode], *, workers: Workers = 2, progress: Callable[[int, int], None] | None = None
 ) -> list[Episode]:
     """The same episodes with `expert_actions` from the expert: what it would have done in the states a policy visited.
 

@@ -13,7 +13,8 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-from libero_pro.workers import Ask, Inheritance, Outcome, one_thread, run_in_workers, sentence
+from libero_pro.crew import Ask, Inheritance, one_thread, sentence
+from libero_pro.workers import Outcome, Workers, run_in_workers
 
 _LOSSES = 2  # times that a stem may be lost in a row without any result, before its first group is given up
 
@@ -25,7 +26,7 @@ def run_in_forks[Job, Result](
     *,
     make_state: Callable[[Any], Any],
     work: Callable[[Any, Job, Ask], Result],
-    workers: int = 2,
+    workers: Workers = 2,
     key: Callable[[Job], Hashable] = lambda job: None,
     recycle_after: int = 8,
     timeout_s: float = 900.0,
@@ -33,9 +34,12 @@ def run_in_forks[Job, Result](
     """As `run_in_workers`, for work that asks nothing and draws nothing; one state is held at a time, by all workers.
 
     A lost worker is replaced as there; a lost stem is, too. A stem is replaced after building `recycle_after` states.
+    Only processes of this machine can be forks: the workers of a crew build their own states.
     """
-    if workers <= 0:
-        yield from run_in_workers(jobs, make_state=make_state, work=work, workers=0, key=key)
+    if not isinstance(workers, int) or workers <= 0:
+        yield from run_in_workers(
+            jobs, make_state=make_state, work=work, workers=workers, key=key, keep=1, timeout_s=timeout_s
+        )
         return
     groups: OrderedDict[Hashable, Members] = OrderedDict()
     for index, job in enumerate(jobs):

@@ -14,6 +14,7 @@ from libero_pro.judge import Demonstrations, judge
 from libero_pro.programs import GenerationProgram, LayoutError
 from libero_pro.record import RecordError, write_atomically
 from libero_pro.scene import SceneSpec
+from libero_pro.workers import Workers
 
 SCENES = "scenes.jsonl"
 EPISODES = "episodes"
@@ -36,7 +37,7 @@ def generate(
     count: int,
     out: Path,
     *,
-    workers: int = 2,
+    workers: Workers = 2,
     demonstrate: bool = False,
     noise: float = 0.0,
     progress: Callable[[int], None] | None = None,
@@ -85,7 +86,7 @@ def _judge_batch(
     indices: range,
     known: dict[int, dict[str, Any]],
     journal: Journal,
-    workers: int,
+    workers: Workers,
     demonstrations: Demonstrations | None,
     progress: Callable[[int], None] | None,
 ) -> None:

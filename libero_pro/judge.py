@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from libero_pro.episode import Episode
 from libero_pro.forked import run_in_forks
 from libero_pro.record import RecordError
 from libero_pro.replacement import task_of
 from libero_pro.scene import SceneSpec
 from libero_pro.suites import Task
 from libero_pro.validity import Verdict, check
-from libero_pro.workers import Ask
+from libero_pro.workers import Ask, Workers
 
 
 @dataclass(frozen=True)
@@ -28,25 +29,22 @@ class Demonstrations:
     noise: float = 0.0
     seed: int = 0
 
-    def __call__(self, simulator: Any, scene: SceneSpec) -> bool:
-        """Whether the expert solves the scene."""
+    def show(self, simulator: Any, scene: SceneSpec) -> Episode | None:
+        """The expert's episode, or None where it does not solve the scene."""
         from libero_pro.expert import solve
 
         rng = np.random.default_rng([self.seed, int(scene.hash, 16)])
         try:
             episode = solve(simulator, scene, noise=self.noise, rng=rng)
         except RecordError:  # a goal without a skill, or nothing to grasp the object by
-            return False
-        if not episode.success:
-            return False
-        episode.save(self.folder / f"{scene.hash}.npz")
-        return True
+            return None
+        return episode if episode.success else None
 
 
 def judge(
     scenes: Sequence[SceneSpec],
     *,
-    workers: int = 2,
+    workers: Workers = 2,
     static: bool = False,
     demonstrations: Demonstrations | None = None,
 ) -> Iterator[tuple[int, Verdict]]:
@@ -76,8 +74,11 @@ def judge(
     for outcome in outcomes:
         if outcome.result is None:
             lost = f"scene {outcome.job.hash} of {outcome.job.suite} {outcome.job.task_id}: {outcome.error}"
-        else:
-            yield passed[outcome.index], outcome.result
+            continue
+        verdict, shown = outcome.result
+        if demonstrations is not None and shown is not None:
+            shown.save(demonstrations.folder / f"{shown.scene.hash}.npz")
+        yield passed[outcome.index], verdict
     if lost:
         raise RecordError(f"not every scene could be judged, run the same again for the rest; {lost}")
 
@@ -88,5 +89,17 @@ def _simulator(task: Task) -> Any:
     return Simulator(task)
 
 
-def _check(sim: Any, scene: SceneSpec, ask: Ask, *, demonstrations: Demonstrations | None) -> Verdict:
-    return check(scene, sim, solve=demonstrations)
+def _check(
+    sim: Any, scene: SceneSpec, ask: Ask, *, demonstrations: Demonstrations | None
+) -> tuple[Verdict, Episode | None]:
+    """The verdict, and the episode: a worker may be on a machine without the folder."""
+    if demonstrations is None:
+        return check(scene, sim), None
+    shown = None
+
+    def solve(simulator: Any, scene: SceneSpec) -> bool:
+        nonlocal shown
+        shown = demonstrations.show(simulator, scene)
+        return shown is not None
+
+    return check(scene, sim, solve=solve), shown

@@ -25,7 +25,7 @@ from libero_pro.render import Profile
 from libero_pro.replacement import task_of
 from libero_pro.scene import SceneSpec
 from libero_pro.suites import Task
-from libero_pro.workers import Ask, run_in_workers
+from libero_pro.workers import Ask, Workers, run_in_workers
 
 SETTLE_STEPS = 10  # LIBERO's protocol: no-op steps after a reset, neither counted nor recorded
 CAMERAS = ("agentview", "wrist")
@@ -86,7 +86,7 @@ def run(
     policy: ChunkPolicy,
     scenes: Sequence[SceneSpec],
     *,
-    workers: int = 2,
+    workers: Workers = 2,
     profile: Profile = "faithful",
     size: int | None = None,
     horizon: int | None = None,
@@ -96,7 +96,7 @@ def run(
 ) -> Iterator[Episode]:
     """Yields one episode a scene, in the order of `scenes` (a scene listed twice is run once).
 
-    workers   processes; 0 runs everything in this one
+    workers   processes, 0 runs everything in this one; or a crew elsewhere (`libero_pro.ray_workers`)
     size      image side in pixels; None: what the policy was trained on (`policy.image_size`), else 128
     horizon   control steps before an episode is truncated; None: the protocol's, by suite
     out       folder that keeps each episode as `<scene hash>.npz`; episodes already there are loaded, not run again.

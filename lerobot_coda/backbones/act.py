@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from lerobot_coda.backbones.base import ACTION, Batch, Cloned, PolicyBackbone, mean_over_valid, outputs_of
 
@@ -39,6 +39,9 @@ class ActBackbone(PolicyBackbone):
         model = self.policy.model
         maps = [model.encoder_img_feat_input_proj(model.backbone(batch[key])["feature_map"]) for key in self.cameras]
         return self._pooled(batch, maps)
+
+    def conditioned(self) -> tuple[nn.Module, int]:
+        return self.policy.model.encoder_robot_state_input_proj, self.policy.config.dim_model
 
     def _pooled(self, batch: Batch, maps: list[Tensor]) -> Tensor:
         return self.with_state(batch, torch.cat([part.mean((2, 3)) for part in maps], -1))

@@ -48,6 +48,11 @@ class Backbone(nn.Module, ABC):
     def sample(self, batch: Batch, **kwargs: Any) -> Tensor:
         """Action chunks (B, T, A) in the normalized units of the backbone's training actions."""
 
+    def conditioned(self) -> tuple[nn.Module, int] | None:
+        """A layer on the way to the chunk but not to the features, whose output (B, ..., width) advantages are told
+        to, and that width; None where there is no such layer."""
+        return None
+
     def groups(self) -> list[dict[str, Any]]:
         """Parameter groups for the optimizer."""
         return [{"params": [p for p in self.parameters() if p.requires_grad]}]

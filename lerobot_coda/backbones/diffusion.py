@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from lerobot_coda.backbones.base import ACTION, STATE, Batch, Cloned, PolicyBackbone, mean_over_valid
 
@@ -42,6 +42,9 @@ class DiffusionBackbone(PolicyBackbone):
     @torch.no_grad()
     def sample(self, batch: Batch, **kwargs: Any) -> Tensor:
         return self.policy.diffusion.generate_actions(self._stacked(batch), **kwargs)
+
+    def conditioned(self) -> tuple[nn.Module, int]:
+        return self.policy.diffusion.unet.diffusion_step_encoder, self.policy.config.diffusion_step_embed_dim
 
     def _stacked(self, batch: Batch) -> Batch:
         """The inputs as the family wants them: state (B, 1, D), images (B, 1, cameras, C, H, W)."""

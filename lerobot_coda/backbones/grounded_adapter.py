@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from lerobot_coda.backbones.base import ACTION, IS_PAD, STATE, Backbone, Batch, Cloned, FeatureCache
 from lerobot_coda.backbones.grounded import GroundedBackbone, Grounding, grounding_loss
@@ -52,6 +52,9 @@ class GroundedAdapter(GroundedBackbone, Backbone):
         action = self.act(self._understand(batch)[1])
         gripper = torch.where(action[..., 6:] > 0, 1.0, -1.0)
         return torch.cat([action[..., :6].clamp(-1, 1), gripper], -1)
+
+    def conditioned(self) -> tuple[nn.Module, int]:
+        return self.action[0], self.config.hidden
 
     def _understand(self, batch: Batch) -> tuple[Grounding, Tensor]:
         images = batch[self.config.camera]

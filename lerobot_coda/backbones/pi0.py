@@ -24,6 +24,9 @@ class Pi0Backbone(PrefixBackbone):
     def last_norm(self) -> nn.Module:
         return self._both().paligemma.model.language_model.norm
 
+    def conditioned(self) -> tuple[nn.Module, int]:
+        return self.policy.model.state_proj, self.policy.model.state_proj.out_features
+
     def losses(self, batch: Batch) -> Tensor:
         images, masks = self.policy._preprocess_images(batch)
         actions = self.policy.prepare_action(batch)

@@ -1,6 +1,6 @@
 """pi0.5 (Physical Intelligence 2025) as a backbone."""
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from lerobot_coda.backbones.base import Batch
 from lerobot_coda.backbones.pi0 import Pi0Backbone
@@ -11,6 +11,9 @@ class Pi05Backbone(Pi0Backbone):
 
     def proprioception(self, batch: Batch) -> tuple[Tensor, ...]:
         return ()
+
+    def conditioned(self) -> tuple[nn.Module, int]:
+        return self.policy.model.time_mlp_out, self.policy.model.time_mlp_out.out_features
 
     def adapted(self) -> str | None:
         targets = super().adapted()

@@ -23,6 +23,9 @@ class SmolVlaBackbone(PrefixBackbone):
     def last_norm(self) -> nn.Module:
         return self.policy.model.vlm_with_expert.get_vlm_model().text_model.norm
 
+    def conditioned(self) -> tuple[nn.Module, int]:
+        return self.policy.model.state_proj, self.hidden_size
+
     def losses(self, batch: Batch) -> Tensor:
         loss, _ = self.policy(dict(batch), reduction="none")
         return loss

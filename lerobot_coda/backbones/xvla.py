@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lerobot_coda.backbones.base import IS_PAD, STATE, Batch, Cloned, PolicyBackbone, results_of
 
@@ -50,6 +50,10 @@ class XvlaBackbone(PolicyBackbone):
         index = batch.get("index") if self._frozen() else None
         (seen,) = self.cache.get(index, len(batch[STATE]), compute)
         return self.with_state(batch, seen)
+
+    def conditioned(self) -> tuple[nn.Module, int]:
+        transformer = self.policy.model.transformer
+        return transformer.action_encoder, transformer.hidden_size
 
     def _frozen(self) -> bool:
         return not any(p.requires_grad for p in self.policy.model.vlm.parameters())

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from lerobot_coda.console import PLAIN_EVERY_S, Log, add_options
 from lerobot_coda.preflight import preflight
 
 _EXAMPLE = """examples:
@@ -19,7 +20,6 @@ _EXAMPLE = """examples:
   lerobot-coda benchmark --policy.path=CHECKPOINT --suites base --perturbations swap task --episodes 20 --output bench/a
   lerobot-coda benchmark --policy.path=CHECKPOINT --suites grid --output bench/grid
 """
-PLAIN_EVERY_S = 10.0
 
 
 def add(commands: Any) -> None:
@@ -50,6 +50,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--device", "--policy.device", dest="device", default="cpu", help="of the policy")
     parser.add_argument("--rename-map", help="JSON, LIBERO's image key -> the policy's, as in lerobot-eval")
     parser.add_argument("--output", type=Path, required=True, help="results folder; an interrupted run goes on")
+    add_options(parser)
     parser.set_defaults(run=_run)
 
 
@@ -82,7 +83,8 @@ def _run(arguments: argparse.Namespace) -> None:
     )
     console = Console(highlight=False)
     kept = sum((arguments.output / "episodes" / f"{scene.hash}.npz").is_file() for scene in scenes)
-    board = Board([scene.suite for scene in scenes], kept, console)
+    shown = Console(highlight=False, quiet=arguments.quiet)
+    board = Board([scene.suite for scene in scenes], kept, shown, log=Log(arguments.log_json))
     with board.shown():
         result = run_benchmark(
             policy,
@@ -110,6 +112,7 @@ class Board:
         kept: int = 0,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
+        log: Log | None = None,
     ):
         self._console = console or Console(highlight=False)
         self._clock, self._began, self._spoken = clock, clock(), clock()
@@ -117,10 +120,12 @@ class Board:
         self._outcomes: dict[str, list[bool | None]] = {suite: [] for suite in self._planned}
         self._kept, self._done = kept, 0
         self._live: Live | None = None
+        self._log = log or Log()
 
     def progress(self, done: int, total: int) -> None:
         """Takes the number of finished episodes."""
         self._done = done
+        self._log.event(self._status(), "benchmark", done, total)
         if self._live is not None:
             self._live.update(self.table())
         elif self._clock() - self._spoken >= PLAIN_EVERY_S:

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lerobot_coda.console import add_options, display_of
+
 if TYPE_CHECKING:
     from lerobot_coda.critic.bench.build import BenchSet
     from lerobot_coda.critic.bench.trial import Judge
@@ -35,18 +37,18 @@ def add(commands: Any) -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes that build or draw (default 2; 0: this one)")
     parser.add_argument("--critic", default="simulator", metavar="CRITIC", help="simulator, or a YAML file")
     parser.add_argument("--limit", type=int, metavar="N", help="judge N of the episodes, spread over all causes")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="sheets and answers (default DIR/answers of --data)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="what a model answered (default: DIR/answers/CRITIC)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows")
     parser.add_argument("--push", metavar="NAMESPACE/NAME", help="push the set to the Hub as a dataset, and no more")
     parser.add_argument("--public", action="store_true", help="a dataset made by --push is public")
+    add_options(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from lerobot_coda.console import Display
     from lerobot_coda.critic.bench.build import KINDS, SUCCESS, BenchSet, build
 
-    display = Display()
+    display = display_of(arguments)
     if arguments.build:
         count = arguments.per_cause * 2 * (len(KINDS) - (SUCCESS in KINDS))
         with display.stage("demonstrate", "build the bench set", count) as tick:
@@ -79,7 +81,7 @@ def _score(arguments: argparse.Namespace, bench: "BenchSet", display: Any) -> No
 
     name, version, judge = _judge(arguments, bench)
     items = sample(bench.items, arguments.limit)
-    with display.stage("critic", f"ask {name}", len(items)) as tick:
+    with display.stage("critic", "ask the critic", len(items)) as tick:
         answers = judged(items, judge, tick)
     scored = score(items, answers, critic=name, version=version)
     print_score(scored, display.console)
@@ -106,9 +108,17 @@ def _judge(arguments: argparse.Namespace, bench: "BenchSet") -> tuple[str, str, 
     settings = parse_recipe(CriticSettings, data.get("critic", data), f"--critic {path}")
     if settings.kind == "simulator":
         return "simulator", CRITIC_VERSION, simulator_judge(bench)
-    folder = arguments.out or arguments.data / "answers"
-    critic = open_critic(settings, folder)
+    # A recipe's limit is for a round of a few clusters; here each episode is asked about, as often as retries allow.
+    enough = max(settings.max_requests, len(bench.items) * (1 + settings.retries))
+    settings = settings.model_copy(update={"max_requests": enough})
+    own = f"{settings.kind}-{Path(str(settings.model)).name}-{settings.hash}"  # critics do not overwrite one another
+    critic = open_critic(settings, arguments.out or arguments.data / "answers" / own)
     judge = critic_judge(
-        bench, critic, folder, frames=settings.frames, size=settings.image_size, workers=arguments.workers
+        bench,
+        critic,
+        arguments.data / "sheets",
+        frames=settings.frames,
+        size=settings.image_size,
+        workers=arguments.workers,
     )
     return critic.name, critic.version, judge

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lerobot_coda.console import Display, Planned, add_options, display_of
 from lerobot_coda.preflight import preflight
 
 _EXAMPLES = """examples:
@@ -27,6 +28,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--fresh", action="store_true", help="fresh resets instead of released starts")
     parser.add_argument("--workers", type=int, default=2, help="simulator processes (default 2)")
     parser.add_argument("--output", type=Path, help="keeps the episodes; an interrupted run goes on")
+    add_options(parser)
     parser.set_defaults(run=_run)
 
 
@@ -43,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
     _, train = load_demos(arguments.recipe)
     preflight(Path(train["dataset"]["root"]), needs_gl=True)
-    build_demos(arguments.recipe)
+    build_demos(arguments.recipe, display=display_of(arguments))
 
 
 def _tell(arguments: argparse.Namespace) -> None:
@@ -52,7 +54,10 @@ def _tell(arguments: argparse.Namespace) -> None:
 
     if arguments.output:
         preflight(arguments.output, needs_gl=False)
-    print_table(tabulate(arguments.suite, arguments.states, arguments.workers, arguments.output, arguments.fresh))
+    display = display_of(arguments)
+    print_table(
+        tabulate(arguments.suite, arguments.states, arguments.workers, arguments.output, arguments.fresh, display)
+    )
 
 
 def tabulate(
@@ -61,17 +66,16 @@ def tabulate(
     workers: int,
     out: Path | None,
     fresh: bool,
+    display: Display,
     task_ids: Sequence[int] | None = None,
 ) -> list[Any]:
     """`expert_table` of the suites with its progress shown; RecordError for an unknown suite or start."""
-    from lerobot_coda.console import Display, Planned
     from libero_pro.expert.table import expert_table, starts, suites_of
     from libero_pro.suites import tasks
 
     suites = suites_of(names)
     wanted = [(s, t.task_id) for s in suites for t in tasks(s) if task_ids is None or t.task_id in task_ids]
     units = sum(len(starts(s, t, states, fresh=fresh)) for s, t in wanted)
-    display = Display()
     display.plan([Planned("demonstrate", "expert", units)])
     with display.stage("demonstrate", "expert", units) as tick:
         return expert_table(

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from lerobot_coda.console import add_options, display_of
+
 _EXAMPLE = """example:
   lerobot-coda generate program.json --count 200 --out scenes
   lerobot-coda generate program.json --count 50 --out demos --demonstrate
@@ -29,6 +31,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--demonstrate", action="store_true", help="the expert must solve each; keep its episodes")
     parser.add_argument("--noise", type=float, default=0.0, help="probability per step of a disturbance (default 0)")
     parser.add_argument("--workers", type=int, default=2)
+    add_options(parser)
     parser.set_defaults(run=_run)
 
 
@@ -37,9 +40,8 @@ def _run(arguments: argparse.Namespace) -> None:
     from libero_pro.scenefile import read_program
 
     program = read_program(arguments.program)
-    from lerobot_coda.console import Display
 
-    display = Display()
+    display = display_of(arguments)
     with display.stage("gate", "generate", arguments.count) as tick:
         made = generate(
             program,

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from lerobot_coda.console import add_options, display_of
+
 _EXAMPLE = """examples:
   lerobot-coda render demos/episodes/0a1b2c3d4e5f6a7b.npz --out video.mp4
   lerobot-coda render demos/episodes --out videos --cameras agentview wrist --size 256
@@ -27,6 +29,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--every", type=int, default=2, help="control steps a video frame (default 2)")
     parser.add_argument("--profile", choices=("faithful", "fast"), default="faithful")
     parser.add_argument("--workers", type=int, default=2)
+    add_options(parser)
     parser.set_defaults(run=_run)
 
 
@@ -44,7 +47,6 @@ def _run(arguments: argparse.Namespace) -> None:
     videos = {path: arguments.out if single else arguments.out / f"{path.stem}.mp4" for path in files}
     if len(set(videos.values())) < len(videos):
         raise RecordError("two episodes have the same file name; render them into folders of their own")
-    from lerobot_coda.console import Display
     from lerobot_coda.filming import Film, film
     from libero_pro.episode import Episode
     from libero_pro.replacement import task_of
@@ -55,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> None:
         scene = Episode.load(path).scene
         look = (tuple(arguments.cameras), arguments.size, arguments.every, arguments.profile)
         jobs.append(Film(path, videos[path], task_of(scene), *look))
-    display = Display()
+    display = display_of(arguments)
     with display.stage("render", "render", len(files)) as tick:
         tick(len(files) - len(jobs))
         for done, _ in enumerate(film(jobs, workers=arguments.workers), 1 + len(files) - len(jobs)):

@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from lerobot_coda.console import add_options, display_of
+
 _EXAMPLE = """example:
   lerobot-coda replay runs/quickstart/demos/base
 
@@ -23,6 +25,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="keep each result; the same command then goes on")
     parser.add_argument("--limit", type=int, metavar="N", help="replay N of the episodes, evenly spread")
     parser.add_argument("--workers", type=int, default=2)
+    add_options(parser)
     parser.set_defaults(run=_run)
 
 
@@ -35,13 +38,12 @@ def _run(arguments: argparse.Namespace) -> None:
         if arguments.limit < 1:
             raise RecordError(f"--limit must be at least 1, not {arguments.limit}")
         files = [files[index * len(files) // arguments.limit] for index in range(min(arguments.limit, len(files)))]
-    from lerobot_coda.console import Display
     from libero_pro.journal import Journal
     from libero_pro.replay import replay_files
 
     journal = Journal(arguments.out, {"replay": [str(path) for path in files]}) if arguments.out else None
     found: dict[str, str | None] = {row["episode"]: row["differs"] for row in journal.rows} if journal else {}
-    display = Display()
+    display = display_of(arguments)
     with display.stage("replay", "replay", len(files)) as tick:
         tick(len(found))
         for path, differs in replay_files([f for f in files if str(f) not in found], workers=arguments.workers):

@@ -27,8 +27,7 @@ def _run(arguments: argparse.Namespace) -> None:
     summary = load_run(run)
     recipe = parse_recipe(EvolveRecipe, read_yaml(run / "recipe.yaml"), f"recipe {run / 'recipe.yaml'}")
     done = outlook.finished(run)
-    known = {step.label for step in done}
-    left = [] if summary.finished else [stage for stage in outlook.plan(recipe) if stage.label not in known]
+    left = [] if summary.finished else outlook.ahead(run, recipe, done)
     print(f"{summary.name} ({recipe.arm}): {summary.status}")
     print(f"a process is at work in {run}" if outlook.at_work(run) else f"no process is at work in {run}")
     print(f"{len(done)} steps are finished, in {minutes(sum(step.seconds for step in done))}")

@@ -6,6 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from lerobot_coda.console import add_options, display_of
+
 _EXAMPLE = """example:
   lerobot-coda validate scenes/scenes.jsonl --out verdicts.jsonl
 
@@ -28,6 +30,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="also write the verdicts, one a line")
     parser.add_argument("--workers", type=int, default=2)
+    add_options(parser)
     parser.set_defaults(run=_run)
 
 
@@ -38,7 +41,6 @@ def _run(arguments: argparse.Namespace) -> None:
     from libero_pro.validity import Verdict
 
     scenes = read_scenes(arguments.scenes)
-    from lerobot_coda.console import Display
 
     verdicts: dict[int, Verdict] = {}
     journal = None
@@ -49,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> None:
             index = row.pop("index")
             verdicts[index] = Verdict.parse(row)
     missing = [index for index in range(len(scenes)) if index not in verdicts]
-    display = Display()
+    display = display_of(arguments)
     with display.stage("gate", "validate", len(scenes)) as tick:
         tick(len(verdicts))
         for position, verdict in judge([scenes[index] for index in missing], workers=arguments.workers):

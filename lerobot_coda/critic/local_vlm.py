@@ -1,8 +1,8 @@
 """A critic on this machine: any vision-language model that `transformers` loads, by id or folder.
 
-It is first left to write its answer. Where that cannot be used, it chooses among the finitely many claims instead: they
-are a tree of tokens, and generation may only walk that tree, so that any model gives an answer of the right form and
-a probability for it.
+It is first left to write its answer. Where that cannot be used, it chooses among finitely many answers instead (of a
+claim, all that there are): they are a tree of tokens, and generation may only walk that tree, so that any model gives
+an answer of the right form and a probability for it.
 """
 
 import itertools
@@ -50,7 +50,7 @@ class LocalModel:
         self._device = device
 
     def answer(self, question: Question) -> Answer:
-        """What the model writes, or, after an answer that could not be used, the claim it chooses as JSON."""
+        """What the model writes, or, after an answer that could not be used, what it chooses."""
         try:
             return self._choose(question) if question.refused else self._write(question)
         except NoAnswer:
@@ -71,11 +71,11 @@ class LocalModel:
     def _choose(self, question: Question) -> Answer:
         from transformers import LogitsProcessorList, StoppingCriteriaList
 
-        claims = finite_claims(question.known)
+        choices = list(question.choices) or finite_claims(question.known)
         tokenizer = self._processor.tokenizer
-        spelled = [tuple(tokens) for tokens in tokenizer(claims, add_special_tokens=False)["input_ids"]]
-        if len(set(spelled)) < len(claims):
-            raise NoAnswer("the model's tokenizer cannot tell the possible claims apart", final=True)
+        spelled = [tuple(tokens) for tokens in tokenizer(choices, add_special_tokens=False)["input_ids"]]
+        if len(set(spelled)) < len(choices):
+            raise NoAnswer("the model's tokenizer cannot tell the possible answers apart", final=True)
         inputs = self._inputs(question)
         walk = _walk(tree(spelled), inputs["input_ids"].shape[1])
         tokens = self._generate(
@@ -85,10 +85,11 @@ class LocalModel:
             logits_processor=LogitsProcessorList([walk]),
             stopping_criteria=StoppingCriteriaList([walk.ended]),
         )
-        claim = json.loads(claims[spelled.index(tuple(tokens))])
-        if claim.get("failed", True):
+        chosen = choices[spelled.index(tuple(tokens))]
+        if not question.choices and (claim := json.loads(chosen)).get("failed", True):
             claim |= {"explanation": "chosen by likelihood among the possible claims", "confidence": walk.probability}
-        return self._answered(json.dumps(claim), inputs, len(tokens))
+            chosen = json.dumps(claim)
+        return self._answered(chosen, inputs, len(tokens))
 
     def _generate(self, inputs: Any, **how: Any) -> list[int]:
         """New tokens, without what was asked; NoAnswer where the deadline cut them off."""
@@ -102,7 +103,7 @@ class LocalModel:
         return whole[0, inputs["input_ids"].shape[1] :].tolist()
 
     def _inputs(self, question: Question) -> Any:
-        """The question as the model's inputs, through its chat template if it has one."""
+        """The question as the model's inputs, through its chat template if it has one; proposals show no image."""
         from PIL import Image
 
         with ExitStack() as open_files:
@@ -115,7 +116,7 @@ class LocalModel:
             )
         else:
             places = getattr(self._processor, "image_token", "<image>") * len(images)
-            inputs = self._processor(text=f"{places}{question.text}", images=images, return_tensors="pt")
+            inputs = self._processor(text=f"{places}{question.text}", images=images or None, return_tensors="pt")
         return inputs.to(self._device, dtype=self._model.dtype)
 
     def _answered(self, text: str, inputs: Any, written: int) -> Answer:

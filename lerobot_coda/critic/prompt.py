@@ -64,6 +64,8 @@ class Question(NamedTuple):
     """A question to a model: `text` and `sheets` (PNG files in order) to answer by `schema`, within what is `known`.
 
     refused  whether an answer to it could not be used, as its text then says
+    choices  whole answers, for a back-end that lets a model choose where it cannot write; () for claims, which it
+             makes of what is known
     """
 
     text: str
@@ -71,6 +73,7 @@ class Question(NamedTuple):
     schema: dict[str, Any]
     known: Known
     refused: bool = False
+    choices: tuple[str, ...] = ()
 
     def again(self, reason: str) -> "Question":
         """The same question after an answer that could not be used."""

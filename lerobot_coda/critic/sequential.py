@@ -60,11 +60,14 @@ class Trial:
     def failures(
         self, diagnoses: Mapping[str, Diagnosis], episodes: Mapping[str, Episode]
     ) -> list[tuple[Episode, Claimed]]:
-        """What can be intervened on: the cluster's own failures, then those that the program re-created."""
+        """What can be intervened on: the cluster's own failures, then those that the program re-created.
+
+        Not those from released starts, which nothing is generated from.
+        """
         own = [
             (episodes[d.episode], said)
             for d, said in claims(self.cluster, diagnoses, self.claim)
-            if d.episode in episodes
+            if d.episode in episodes and episodes[d.episode].scene.init_state_id is None
         ]
         again = []
         for episode, _ in self.pairs:
@@ -102,7 +105,6 @@ def validate(
     """
 
     def decide(trial: Trial) -> None:
-        remedy = REMEDIES[trial.cluster.mode]
         at = spent(alpha, max(0, trial.contrast_looks - 1))
         trial.verdict = judge(
             trial.cluster,
@@ -113,9 +115,7 @@ def validate(
             alpha=spent(alpha, max(0, trial.looks - 1)),
             claim=trial.claim,
             intervened=(
-                Intervened(remedy.name, trial.contrasts, at, in_place=remedy.moves is not None)
-                if trial.contrasts
-                else None
+                Intervened(REMEDIES[trial.cluster.mode].name, trial.contrasts, at) if trial.contrasts else None
             ),
         )
 

@@ -4,8 +4,8 @@ evidence      the stored states of the failures it is about allow the claimed st
 specificity   the stored states of successes do not
 re-creation   the compiled program's scenes make the same policy fail *in the same mode* more often than control scenes
               of the unperturbed task do (paired: same task, same seed; exact one-sided McNemar)
-intervention  with the claimed cause removed the policy gets past the failure more often than with it kept, and
-              succeeds no less (paired: same failed scene, same seed; exact one-sided McNemar)
+intervention  with the claimed cause removed the policy succeeds more often than with it kept (paired: same failed
+              scene, same seed; exact one-sided McNemar)
 
 The first two cost nothing. Either of the last two may be looked at again when more pairs have come: look k (from 0)
 is tested at `spent(alpha, k)`, so that all looks together still err with probability `alpha` at most.
@@ -41,8 +41,8 @@ class Verdict(Record):
     evidence, evidence_of        failures whose states allow the claim, of those checked
     false_alarms, successes      successes whose states would allow it too, of those checked
     intervention   what was taken away, "" where nothing was;  `contrasts` pairs with it removed and kept
-    removed_solved, kept_solved  successes of either;  `removed_past`, `kept_past` those that got past the failure
-    only_removed, only_kept      discordant pairs in getting past it;  `intervention_p` exact, one-sided
+    removed_solved, kept_solved  successes of either
+    only_removed, only_kept      pairs of which only one side succeeded;  `intervention_p` exact, one-sided
     needed      pairs of the open test that would decide it at the rates seen so far; None: unknown, or decided
     steps       environment steps that the episodes of both simulator tests took, the expert's not included
     """
@@ -70,8 +70,6 @@ class Verdict(Record):
     contrasts: int = 0
     removed_solved: int = 0
     kept_solved: int = 0
-    removed_past: int = 0
-    kept_past: int = 0
     only_removed: int = 0
     only_kept: int = 0
     intervention_p: float = 1.0
@@ -91,16 +89,11 @@ class Screening(NamedTuple):
 
 
 class Intervened(NamedTuple):
-    """What was taken away, and the policy's episodes with the cause (kept, removed), tested at `alpha`.
-
-    in_place  the policy plays the whole task in both: then getting past the claimed failure counts, since another
-              weakness may wait behind it. Where it starts after the failing stage, only success does.
-    """
+    """What was taken away, and the policy's episodes with the cause (kept, removed), tested at `alpha`."""
 
     name: str
     pairs: Pairs
     alpha: float
-    in_place: bool = False
 
 
 class _Spoken(NamedTuple):
@@ -218,11 +211,7 @@ def judge(
     again = mcnemar(in_control, in_program)  # "after" = program: won = fails in the program scene only
     contrasts = [] if intervened is None else _valid(intervened.pairs)
     kept, removed = [k.success for k, _ in contrasts], [r.success for _, r in contrasts]
-    past_kept, past_removed = kept, removed
-    if intervened is not None and intervened.in_place:
-        past_kept = [not fails_in_mode(k, cluster.mode) for k, _ in contrasts]
-        past_removed = [not fails_in_mode(r, cluster.mode) for _, r in contrasts]
-    freed = mcnemar(past_kept, past_removed)
+    freed = mcnemar(kept, removed)
 
     outcome: Outcome
     needed = None
@@ -239,9 +228,8 @@ def judge(
         reason = f"fails in this mode in {counts} (p={again.p_value:.2g})"
         if intervened is not None:
             decided_by = "intervention"
-            past = f"{sum(past_removed)}/{len(contrasts)} get past it, {sum(past_kept)} with the cause left in place"
-            how = f"{intervened.name}: {past} ({sum(removed)} and {sum(kept)} solved)"
-            if contrasts and freed.p_value < intervened.alpha and sum(removed) >= sum(kept):
+            how = f"{intervened.name}: {sum(removed)}/{len(contrasts)} solved, {sum(kept)} with the cause left in place"
+            if freed.p_value < intervened.alpha:
                 reason = f"{reason}; {how} (p={freed.p_value:.2g})"
             else:
                 against = f"removing the cause does not help: {how}"
@@ -269,8 +257,6 @@ def judge(
         contrasts=len(contrasts),
         removed_solved=sum(removed),
         kept_solved=sum(kept),
-        removed_past=sum(past_removed),
-        kept_past=sum(past_kept),
         only_removed=freed.only_after,
         only_kept=freed.only_before,
         intervention_p=freed.p_value,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lerobot_coda.memory.tables import (
     Base,
+    Cluster,
     DecisionRow,
     DiagnosisRow,
     EpisodeRow,
@@ -31,7 +32,7 @@ def lineage(store: Memory, scene: str) -> dict[str, Any]:
 
     scene         the scene;  `made_by` its program (none or one);  `ancestors` what that was made from, nearest first
     gates         what the validity gates said;  `episodes` and `diagnoses` what happened there
-    clusters      hashes of the clusters these belong to;  `reviews` and `verdicts` what was said of the clusters
+    clusters      that these belong to;  `reviews` and `verdicts` what was said of the clusters
     proposals     what was proposed for the clusters, accepted or not
     led_to        programs compiled from the clusters and what was made from those, with their
                   `measurements` and `decisions`
@@ -43,9 +44,10 @@ def lineage(store: Memory, scene: str) -> dict[str, Any]:
     episodes = store.rows(EpisodeRow, scene=scene)
     diagnoses = _linked(store, DiagnosisRow, "episode", [row["hash"] for row in episodes])
     members = _linked(store, Member, "diagnosis", [row["hash"] for row in diagnoses])
-    clusters = sorted({row["cluster"] for row in members})
-    verdicts = _linked(store, VerdictRow, "cluster", clusters)
-    proposals = _linked(store, ProposalRow, "cluster", clusters)
+    clusters = _linked(store, Cluster, "hash", sorted({row["cluster"] for row in members}))
+    grouped = [row["hash"] for row in clusters]
+    verdicts = _linked(store, VerdictRow, "cluster", grouped)
+    proposals = _linked(store, ProposalRow, "cluster", grouped)
     compiled = sorted({row["program"] for row in (*verdicts, *proposals) if row["program"]})
     led_to = [program for root in compiled for program in descendants(store, root)]
     programs = list({program["hash"]: program for program in led_to}.values())
@@ -58,7 +60,7 @@ def lineage(store: Memory, scene: str) -> dict[str, Any]:
         "episodes": episodes,
         "diagnoses": diagnoses,
         "clusters": clusters,
-        "reviews": _linked(store, ReviewRow, "cluster", clusters),
+        "reviews": _linked(store, ReviewRow, "cluster", grouped),
         "proposals": proposals,
         "verdicts": verdicts,
         "led_to": programs,

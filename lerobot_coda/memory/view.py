@@ -76,12 +76,14 @@ def tree(found: Mapping[str, Any]) -> Tree:
             branch(told, f"{diagnosis['critic']}: {diagnosis['cause']} in {diagnosis['stage']}. {said}")
     led = branch(tree, _count(found["clusters"], "cluster") if found["clusters"] else "led to nothing")
     for cluster in found["clusters"]:
-        own = branch(led, f"cluster {cluster}")
-        for review in (r for r in found["reviews"] if r["cluster"] == cluster):
+        name, causes = cluster["hash"], cluster["body"].get("causes", {})
+        told = ", ".join(f"{cause} {count}" for cause, count in causes.items())
+        own = branch(led, f"cluster {name}: {cluster['mode']} in {cluster['suite']} ({told})")
+        for review in (r for r in found["reviews"] if r["cluster"] == name):
             branch(own, f"reviewed by {review['critic']}: {review['invalid'] or 'a usable answer'}")
-        for proposal in (p for p in found["proposals"] if p["cluster"] == cluster):
+        for proposal in (p for p in found["proposals"] if p["cluster"] == name):
             branch(own, f"{proposal['kind']} by {proposal['author']}: {proposal['refused'] or 'accepted'}")
-        for verdict in (v for v in found["verdicts"] if v["cluster"] == cluster):
+        for verdict in (v for v in found["verdicts"] if v["cluster"] == name):
             branch(own, f"{verdict['outcome']}, for {verdict['program']}: {verdict['body'].get('reason', '')}")
     for program in found["led_to"]:
         own = branch(led, f"program {program['name']} ({program['hash']})")

@@ -22,8 +22,8 @@ def script() -> str:
     return get_plotlyjs()
 
 
-def comparison_figure(comparisons: Sequence[Comparison]) -> str:
-    """Success before (hatched) and after (solid) per suite with 95 % Wilson intervals, as an HTML fragment."""
+def comparison_figure(comparisons: Sequence[Comparison]) -> Any:
+    """A plotly figure: success before (hatched) and after (solid) per suite with 95 % Wilson intervals."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -39,11 +39,11 @@ def comparison_figure(comparisons: Sequence[Comparison]) -> str:
             hovertemplate="%{x}, " + label + ": %{customdata}<extra></extra>",
         )  # fmt: skip
     figure.update_layout(barmode="group")
-    return _rates(figure, "comparison")
+    return _rates(figure)
 
 
-def curve_figure(curve: Sequence[CurvePoint]) -> str:
-    """Success over rounds per suite with 95 % Wilson intervals, as an HTML fragment."""
+def curve_figure(curve: Sequence[CurvePoint]) -> Any:
+    """A plotly figure: success over rounds per suite with 95 % Wilson intervals."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -67,11 +67,11 @@ def curve_figure(curve: Sequence[CurvePoint]) -> str:
                 hovertemplate="%{customdata}<extra>" + plain(name) + "</extra>",
             )
     figure.update_xaxes(title="round (0: before co-evolution)", dtick=1)
-    return _rates(figure, "curve")
+    return _rates(figure)
 
 
-def potential_figure(curves: Sequence[tuple[str, Sequence[float]]], name: str) -> str:
-    """Phi over control steps of (label, values) each, as an HTML fragment that stands under the videos."""
+def potential_figure(curves: Sequence[tuple[str, Sequence[float]]]) -> Any:
+    """A plotly figure: the potential over time, from (label, its value at each control step)."""
     import plotly.graph_objects as go
 
     figure = go.Figure()
@@ -85,7 +85,7 @@ def potential_figure(curves: Sequence[tuple[str, Sequence[float]]], name: str) -
         )
     figure.update_xaxes(title="seconds")
     figure.update_yaxes(title="potential", rangemode="tozero")
-    return fragment(figure, name, height=220)
+    return figure
 
 
 def plain(text: str) -> str:
@@ -105,13 +105,21 @@ def _error(values: Sequence[Rate]) -> dict[str, Any]:
     }
 
 
-def _rates(figure: Any, name: str) -> str:
+def _rates(figure: Any) -> Any:
     figure.update_yaxes(title="success rate", range=[-0.02, 1.05], tickformat=".0%")
-    return fragment(figure, name)
+    return figure
 
 
 def fragment(figure: Any, name: str, height: int = 380) -> str:
     """The figure as an HTML fragment in the report's style, `height` pixels tall."""
+    html = styled(figure, height).to_html(
+        full_html=False, include_plotlyjs=False, div_id=f"figure-{name}", config=_CONFIG
+    )
+    return str(html)
+
+
+def styled(figure: Any, height: int = 380) -> Any:
+    """The figure in the report's style."""
     figure.update_xaxes(gridcolor="#e4e4e4")
     figure.update_yaxes(gridcolor="#d0d0d0")
     figure.update_layout(
@@ -121,4 +129,4 @@ def fragment(figure: Any, name: str, height: int = 380) -> str:
         font={"size": 14},
         legend={"orientation": "h", "y": 1.12},
     )
-    return figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{name}", config=_CONFIG)
+    return figure

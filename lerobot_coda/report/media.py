@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lerobot_coda.report.figures import potential_figure
+from lerobot_coda.report.figures import fragment, potential_figure
 from lerobot_coda.report.gallery import Exhibit
 from lerobot_coda.report.summary import RunSummary
 from lerobot_coda.report.videos import VideoJob, write_videos
@@ -77,4 +77,4 @@ def _curve(exhibit: Exhibit) -> tuple[Markup, str | None]:
                 curves.append((label, plan_of(episode).run(episode).phi.tolist()))
     except RecordError as error:
         return Markup(""), f"No potential is drawn for {exhibit.anchor}: {error}"
-    return Markup(potential_figure(curves, exhibit.anchor)), None
+    return Markup(fragment(potential_figure(curves), exhibit.anchor, height=220)), None

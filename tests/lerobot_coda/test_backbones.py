@@ -215,6 +215,58 @@ def test_the_best_of_several_chunks_is_the_one_of_largest_q(family: str, setting
         assert torch.equal(chunk[row], drawn[0].unflatten(0, (2, 5))[row, values[row].argmax()])
 
 
+# --- advantage conditioning -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_policy_is_told_reaches_its_loss_and_not_its_features(family: str, settings: Callable) -> None:
+    made = config(family, settings(family), value_weight=0.5, advantage_conditioning=True, advantage_dropout=0.0)
+    policy, plain = CodaPolicy(made).train(), config(family, settings(family))
+    batch = make_coda_pre_post_processors(plain, stats())[0](raw_batch())
+    batch.pop("index")
+
+    def cloned(signs: list[float] | None) -> Any:
+        torch.manual_seed(1)
+        policy._told = None if signs is None else torch.tensor(signs)
+        return policy.backbone.clone(batch)
+
+    untold = cloned(None)
+    assert torch.equal(cloned([1.0, -1.0, 0.0]).loss, untold.loss)  # its vectors begin at zero
+    torch.nn.init.normal_(policy.condition.vectors)
+    found = cloned([1.0, -1.0, 0.0])
+    assert (found.loss != untold.loss).tolist() == [True, True, False]
+    assert torch.equal(found.features, untold.features)
+    assert torch.equal(cloned([1.0, 1.0, 0.0]).loss[0], found.loss[0])
+    assert cloned([1.0, 1.0, 0.0]).loss[1] != found.loss[1]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_conditioned_policy_trains_and_asks_for_what_is_good(family: str, settings: Callable, tmp_path: Path) -> None:
+    made = config(family, settings(family), value_weight=0.5, advantage_conditioning=True, advantage_dropout=0.0)
+    policy = CodaPolicy(made, dataset_stats=stats())
+    before, _ = make_coda_pre_post_processors(made, stats())
+    raw = raw_batch(later=True)
+    raw["action_is_pad"][1, 5:] = True
+    batch, optimizer = before(raw), torch.optim.AdamW(policy.get_optim_params())
+    for _ in range(2):
+        policy.train()(batch)[0].backward()
+        assert policy._told.shape == (3,) and policy.condition.vectors.grad.abs().sum() > 0
+        optimizer.step()
+        policy.update()
+        optimizer.zero_grad()
+    torch.nn.init.normal_(policy.condition.vectors)
+    policy.save_pretrained(tmp_path)
+    again, seen = CodaPolicy.from_pretrained(tmp_path), before(observation())
+    chunk = chunk_of(policy, seen)
+    assert torch.equal(chunk_of(again, seen), chunk)
+    with torch.no_grad():
+        policy.condition.vectors[1] = 9.0  # nobody asks for what is bad
+    assert torch.equal(chunk_of(policy, seen), chunk)
+    with torch.no_grad():
+        policy.condition.vectors[0] = -policy.condition.vectors[0]
+    assert not torch.equal(chunk_of(policy, seen), chunk)
+
+
 # --- pretrained backbones, adapters ---------------------------------------------------------------------------------
 
 
@@ -287,6 +339,8 @@ def test_weights_that_did_not_load_are_an_error(family: str, settings: Callable,
         ({"backbone_config": {"dim_model": 3}}, "set policy.backbone to the policy it configures"),
         ({"backbone": "act", "grounding_weight": 1.0}, "grounding_weight needs the backbone 'grounded'"),
         ({"backbone": "act", "best_of": 2}, "value_q=true and value_weight > 0"),
+        ({"advantage_conditioning": True}, "advantage_conditioning=true needs value_weight > 0"),
+        ({"advantage_dropout": 1.0}, r"advantage_dropout must lie in \[0, 1\)"),
         ({"backbone": "diffusion", "backbone_config": {"n_obs_steps": 2}}, "looks at n_obs_steps=2"),
         ({"backbone_path": "/nowhere/at/all"}, "neither a folder nor a hub id"),
     ],

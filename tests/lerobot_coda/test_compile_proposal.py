@@ -18,7 +18,7 @@ from lerobot_coda.critic.review import CriticUsage
 from lerobot_coda.memory import Memory
 from lerobot_coda.programs import compile_cluster
 from lerobot_coda.progress import Decision, measure
-from lerobot_coda.proposal import KEPT, Proposal, proposal_rows, propose, tried_before, written
+from lerobot_coda.proposal import KEPT, Proposal, proposal_rows, propose, simple_proposals, tried_before, written
 from lerobot_coda.recipe import load_evolve
 from lerobot_coda.steps import Steps
 
@@ -48,10 +48,22 @@ ANSWER = {
 }
 
 
+class Says:
+    """A model that answers every question by a function of its text."""
+
+    name = "x"
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    def answer(self, question):
+        return Answer(self._answer(question.text), CriticUsage(prompt_tokens=100, completion_tokens=10))
+
+
 def asked(recipe, answer, **changes):
     """What becomes of an answer: text as it is, or a mapping with changes."""
     text = answer if isinstance(answer, str) else json.dumps({**answer, **changes})
-    return propose(lambda prompt, schema: text, cluster(), recipe, 3)
+    return propose(Says(lambda prompt: text), cluster(), recipe, 3)
 
 
 def test_an_answer_becomes_a_program_beside_the_rule_s(recipe):
@@ -71,6 +83,14 @@ def test_an_answer_becomes_a_program_beside_the_rule_s(recipe):
 
 def test_prose_around_the_answer_is_no_harm(recipe):
     assert asked(recipe, f"<think>{{x}}</think>Sure!\n```json\n{json.dumps(ANSWER)}\n```").program is not None
+
+
+def test_the_simplest_proposals_are_programs_too(recipe):
+    choices = simple_proposals(recipe)
+    found = {
+        (p.generation.operations[0].op, p.generation.difficulty) for c in choices if (p := asked(recipe, c).program)
+    }
+    assert len(found) == len(choices) and {("permute", 1.0), ("arm", 0.25), ("retarget", 0.5)} <= found
 
 
 @pytest.mark.parametrize(
@@ -100,10 +120,11 @@ def test_an_answer_that_does_not_fit_is_refused_with_the_reason_and_kept(recipe,
 
 
 def test_a_model_that_does_not_answer_or_never_stops(recipe):
-    def silent(prompt, schema):
-        raise NoAnswer("no complete answer within 60 s", raw="<html>")
+    def silent(prompt):
+        raise NoAnswer("no complete answer within 60 s", raw="<html>", usage=CriticUsage(prompt_tokens=7))
 
-    found = propose(silent, cluster(), recipe, 3)
+    found = propose(Says(silent), cluster(), recipe, 3, retries=1)
+    assert (found.usage.requests, found.usage.prompt_tokens) == (2, 14)
     assert found.refused == "no answer: no complete answer within 60 s" and found.raw == "<html>"
     endless = asked(recipe, "{" * 10_000_000)
     assert "characters" in endless.refused and len(endless.raw) == KEPT
@@ -112,14 +133,15 @@ def test_a_model_that_does_not_answer_or_never_stops(recipe):
 def test_it_is_asked_again_with_the_reason(recipe):
     prompts = []
 
-    def learns(prompt, schema):
+    def learns(prompt):
         prompts.append(prompt)
         return json.dumps({**ANSWER, "difficulty": 0.5 if "field 'difficulty'" in prompt else 7})
 
-    assert propose(learns, cluster(), recipe, 3).program is None
+    assert propose(Says(learns), cluster(), recipe, 3).program is None
     prompts.clear()
-    found = propose(learns, cluster(), recipe, 3, retries=3)
+    found = propose(Says(learns), cluster(), recipe, 3, retries=3)
     assert found.program.generation.difficulty == 0.5 and len(prompts) == 2 and prompts[1].startswith(prompts[0])
+    assert (found.usage.requests, found.usage.prompt_tokens, found.usage.completion_tokens) == (2, 200, 20)
 
 
 def test_a_round_asks_once_and_files_what_came_of_it(tmp_path, monkeypatch):
@@ -127,16 +149,11 @@ def test_a_round_asks_once_and_files_what_came_of_it(tmp_path, monkeypatch):
     recipe = load_evolve(write_recipes(tmp_path, critic=critic, proposals=True))
     asked_for = []
 
-    class Model:
-        name = "x"
+    def answer(prompt):
+        asked_for.append(prompt)
+        return json.dumps({**ANSWER, "difficulty": 0.6 if "Failures: 4" in prompt else 7})
 
-        def answer(self, question):
-            asked_for.append(question.text)
-            return Answer(
-                json.dumps({**ANSWER, "difficulty": 0.6 if "Failures: 4" in question.text else 7}), CriticUsage()
-            )
-
-    monkeypatch.setattr(proposal, "open_model", lambda settings: Model())
+    monkeypatch.setattr(proposal, "open_model", lambda settings: Says(answer))
     store = Memory(tmp_path / "memory.sqlite")
     clusters = [cluster(slipped=4), cluster(Mode.MOTION, drifted=3)]
     store.add(*next(rows for rows in archive.failure_rows([], clusters, "base") if rows[0] is m.Cluster))
@@ -181,8 +198,8 @@ def test_the_prompt_tells_what_may_be_asked_for_and_what_was_tried(recipe, tmp_p
     remember(store, unlike.model_copy(update={"stage": Stage.PLACE}), recipe, "unlike", 0.9)
     now = cluster(slipped=5)
     store.add(*next(rows for rows in archive.failure_rows([], [now], "base") if rows[0] is m.Cluster))
-    refused = propose(lambda prompt, schema: json.dumps({**ANSWER, "difficulty": 7}), useless, recipe, 1)
-    store.add(*proposal_rows([refused, propose(lambda p, s: "no", helped, recipe, 1)], "endpoint:x"))
+    refused = propose(Says(lambda prompt: json.dumps({**ANSWER, "difficulty": 7})), useless, recipe, 1)
+    store.add(*proposal_rows([refused, propose(Says(lambda prompt: "no"), helped, recipe, 1)], "endpoint:x"))
 
     known = tried_before(store, now)
     assert {p.cluster for p in known} == {helped.hash, useless.hash}
@@ -192,8 +209,8 @@ def test_the_prompt_tells_what_may_be_asked_for_and_what_was_tried(recipe, tmp_p
     assert "the salad dressing" in text and "slipped (5)" in text and "crowd: Distractors" in text
     assert "resume" not in text and "touching" in text
     schema = json.dumps(Proposal.model_json_schema())
-    assert "qpos" not in schema and "crowd" in schema
-    assert propose(lambda p, s: "no", now, recipe, 2, known).precedents == tuple(p.cluster for p in known)
+    assert "qpos" not in schema and "crowd" in schema and schema in text
+    assert propose(Says(lambda prompt: "no"), now, recipe, 2, known).precedents == tuple(p.cluster for p in known)
     store.close()
 
 

@@ -110,6 +110,21 @@ def test_a_critic_behind_a_server_is_scored_whatever_it_answers(data, gray_sheet
     assert all(clip.diagnosis is None and not clip.episode.success and not clip.episode.tags for clip in gray_sheets)
 
 
+def test_every_episode_is_asked_about_whatever_a_round_may_use_and_a_name_is_no_markup(
+    data, gray_sheets, tmp_path, capsys
+):
+    for name in ("[red]a[/red]", "[link=file:b]b"):
+        with answering("recorded") as server:
+            settings = tmp_path / "critic.yaml"
+            settings.write_text(
+                f"{{kind: endpoint, model: '{name}', url: '{server.url}', image_size: 64, max_requests: 1}}"
+            )
+            bench_command("--data", str(data), "--critic", str(settings))
+        assert len(server.seen) == 3 and name in capsys.readouterr().out
+    assert len(list((data / "answers").iterdir())) == 2  # each critic's answers, over the same sheets
+    assert len(list((data / "sheets").rglob("*.png"))) == 3
+
+
 def test_the_question_does_not_tell_the_truth(data, gray_sheets, tmp_path):
     with answering("recorded") as server:
         settings = tmp_path / "critic.yaml"

@@ -5,17 +5,21 @@ import json
 import clipped
 import pytest
 from clipped import grouped
+from fakeworld import write_recipes
 from synthetic import NAMES, T
 from tinycritic import save_vlm
 
 from lerobot_coda.critic.answer import Known, parse
-from lerobot_coda.critic.diagnosis import Cause, Stage
+from lerobot_coda.critic.clusters import FailureCluster
+from lerobot_coda.critic.diagnosis import Cause, Mode, Stage
 from lerobot_coda.critic.local_vlm import LocalModel, finite_claims, tree
 from lerobot_coda.critic.model_critic import NoAnswer
 from lerobot_coda.critic.prompt import OPERATIONS, ask
 from lerobot_coda.critic.review import SimulatorCritic, reviewed
 from lerobot_coda.critic.settings import CriticSettings, open_critic
 from lerobot_coda.preflight import check_critic
+from lerobot_coda.proposal import propose, simple_proposals
+from lerobot_coda.recipe import load_evolve
 from libero_pro.record import RecordError
 
 KNOWN = Known(NAMES, ("milk_1",), (("in", "milk_1", "basket_1_contain_region"),), OPERATIONS, T, True)
@@ -45,6 +49,19 @@ def test_a_model_that_writes_nonsense_chooses_a_claim(folder, clips, tmp_path):
     assert "milk_1" in review.claim.objects and 0 < review.claim.confidence < 1
     written, chosen = ((tmp_path / review.raw).with_name(f"answer-{n}.txt").read_text() for n in (1, 2))
     assert json.loads(chosen)["cause"] == review.claim.cause and written != chosen
+
+
+def test_a_model_that_writes_no_program_chooses_one_of_the_simplest(folder, tmp_path):
+    recipe = load_evolve(write_recipes(tmp_path))
+    failures = FailureCluster(
+        mode=Mode.GRASP, stage=Stage.GRASP, suite="libero_object", causes={"slipped": 2}, tasks=(2,),
+        objects=("milk_1",), diagnoses=("a", "b"),
+    )  # fmt: skip
+    model = LocalModel(settings(folder))
+    written, chosen = (propose(model, failures, recipe, 1, retries=retries) for retries in (0, 1))
+    assert written.program is None and written.usage.completion_tokens == 24 and written.raw != chosen.raw
+    assert chosen.refused is None and chosen.program.name == "grasp-1-written"
+    assert chosen.raw in simple_proposals(recipe) and chosen.usage.requests == 2
 
 
 def test_choosing_is_deterministic_and_its_probability_adds_up(folder, clips, monkeypatch):

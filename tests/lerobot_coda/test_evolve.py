@@ -271,7 +271,7 @@ def test_a_run_may_start_from_a_policy_that_is_there(tmp_path):
 def test_a_base_policy_that_is_none_is_refused_before_anything_is_made(tmp_path, named, message):
     checkpoint(tmp_path / "act", "act")
     engine = FakeEngine()
-    with pytest.raises(RecordError, match="base.policy") as error:
+    with pytest.raises(RecordError, match=r"base\.policy") as error:
         run(tmp_path, engine, base={"policy": str(tmp_path / named), "train": None, "steps": 0})
     assert message in str(error.value) and not engine.log
 

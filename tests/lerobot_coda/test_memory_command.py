@@ -6,7 +6,7 @@ import shutil
 
 import pyarrow.parquet as pq
 import pytest
-from memory_parts import fill, program
+from memory_parts import cluster, diagnosis, episode, fill, program, proposal, review, scene
 
 from lerobot_coda import memory as m
 from lerobot_coda.commands import memory as command
@@ -77,6 +77,23 @@ def test_lineage_is_a_tree_from_the_scene_to_the_programs(run, call):
     places = [text.index(part) for part in order]
     assert places == sorted(places)
     assert json.loads(call("lineage", folder, names["a"], "--json"))["led_to"][0]["name"] == "easy"
+
+
+def test_what_a_model_wrote_is_shown_as_text(call, tmp_path):
+    hostile = "[red]no[/red] [link=file:x]claim[/link]"
+    store = Memory(tmp_path / "memory.sqlite")
+    spot = scene("hostile", None)
+    played = episode(spot["hash"])
+    said = diagnosis(played["hash"], "dropped", "transport", hostile)
+    found = cluster("dropped", "transport", ["milk_1"], [said["hash"]])
+    member = {"hash": "member", "cluster": found["hash"], "diagnosis": said["hash"], "body": {}}
+    store.add_all([(m.Scene, [spot]), (m.EpisodeRow, [played]), (m.DiagnosisRow, [said]), (m.Cluster, [found])])
+    store.add_all([(m.Member, [member]), (m.ReviewRow, [review(found["hash"], hostile, hostile)])])
+    store.add(m.ProposalRow, [proposal("p", hostile, cluster=found["hash"])])
+    store.close()
+    assert call("lineage", tmp_path, spot["hash"]).count(hostile) == 3  # diagnosis, review, proposal
+    assert call("search", tmp_path, "--cause", "dropped").count(hostile) == 2
+    assert hostile in call("ls", tmp_path, "rejected") and hostile in call("show", tmp_path, said["hash"])
 
 
 def test_search_finds_what_was_tried_for_failures_like_these(run, call):

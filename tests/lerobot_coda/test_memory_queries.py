@@ -29,7 +29,9 @@ def test_lineage_goes_from_what_made_a_scene_to_what_it_led_to(world):
     found = store.lineage(names["a"])
     assert [p["name"] for p in found["made_by"]] == ["easy"] and found["ancestors"] == []
     assert [g["gate"] for g in found["gates"]] == ["all"] and len(found["episodes"]) == 1
-    assert [d["cause"] for d in found["diagnoses"]] == ["missed_grasp"] and found["clusters"] == [names["grasp"]]
+    assert [d["cause"] for d in found["diagnoses"]] == ["missed_grasp"] and [c["hash"] for c in found["clusters"]] == [
+        names["grasp"]
+    ]
     assert [v["outcome"] for v in found["verdicts"]] == ["validated"]
     assert [p["body"]["name"] for p in found["proposals"] if p["refused"]] == ["magnet"]
     assert [p["name"] for p in found["led_to"]] == ["easy", "hard"]

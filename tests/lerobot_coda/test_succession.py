@@ -60,6 +60,20 @@ def test_programs_without_a_common_task_are_not_joined(tasks):
     assert found.following == ()
 
 
+def test_what_is_retired_is_remembered_and_comes_back_when_it_is_forgotten():
+    hardest = program("a", Permute(), difficulty=1.0)
+    gone = succeed([hardest], {"a": solved("a", 5, 19)}, {}, {}, 3).retired
+    assert [(r.program, r.successes, r.n) for r in gone] == [(hardest, 19, 20)]
+    other = program("b", Offset())
+    kept = succeed([other], {"b": solved("b", 2, 6)}, {}, {}, 4, retired=gone, probed={"a": (3, 4)})
+    assert kept.retired == gone and kept.following == (other,)
+    back = succeed([other], {"b": solved("b", 6, 9)}, {}, {}, 5, retired=gone, probed={"a": (0, 4)})
+    assert back.decisions["a"].action == "revive" and "0/4 now" in back.decisions["a"].reason
+    again = back.following[1]
+    assert (again.name, again.parent, again.born) == ("a", hardest.hash, 5) and back.retired == ()
+    assert again.generation == hardest.generation and back.stalled["a"] == 0
+
+
 def test_a_program_that_is_solved_but_for_one_task_specializes_in_it():
     found = succeed([program("a", Permute())], {"a": solved("a", 2, 14)}, {"a": {2: (14, 14), 5: (0, 6)}}, {}, 3)
     assert found.decisions["a"].action == "specialize" and found.following[0].generation.task_ids == (5,)

@@ -162,18 +162,16 @@ def test_a_cause_whose_removal_helps_is_validated():
     assert (verdict.outcome, verdict.decided_by) == ("validated", "intervention")
     assert (verdict.contrasts, verdict.removed_solved, verdict.kept_solved, verdict.only_removed) == (8, 6, 0, 6)
     assert verdict.intervention_p == pytest.approx(0.5**6) and verdict.steps == 2 * 8 * 90 + 2 * 8 * 90
-    assert "6/8 get past it, 0 with the cause left in place (6 and 0 solved)" in verdict.reason
+    assert "6/8 solved, 0 with the cause left in place" in verdict.reason
 
 
-def test_another_weakness_behind_it_does_not_hide_that_the_cause_was_removed():
+def test_getting_past_the_failure_without_a_success_is_no_evidence():
     found, diagnoses, episodes = probe_of(FAILURES, SUCCESSES)
     pairs = [(lost(scene(400 + i)), carried(release=70, closed_until=T, where=scene(500 + i))) for i in range(6)]
-    told = [
-        judge(found, "p", RECREATED, diagnoses, episodes, alpha=0.05, intervened=Intervened("x", pairs, 0.05, in_place))
-        for in_place in (True, False)
-    ]
-    assert [v.outcome for v in told] == ["validated", "refuted"]
-    assert (told[0].removed_past, told[0].removed_solved) == (6, 0)
+    verdict = judge(
+        found, "p", RECREATED, diagnoses, episodes, alpha=0.05, intervened=Intervened("x", pairs, 0.05)
+    )  # fmt: skip
+    assert (verdict.outcome, verdict.decided_by, verdict.removed_solved) == ("refuted", "intervention", 0)
 
 
 def test_a_cause_whose_removal_does_not_help_is_refuted_though_it_was_recreated():

@@ -232,8 +232,9 @@ def test_a_lost_worker_is_no_verdict_on_its_scene(monkeypatch):
 
     def run(jobs, **_):
         for index, job in enumerate(jobs):
-            verdict = None if index == 1 else Verdict(scene=job.hash, accepted=True)
-            yield Outcome(index, job, verdict, "its worker was lost twice" if index == 1 else None)
+            lost = index == 1
+            verdict = None if lost else (Verdict(scene=job.hash, accepted=True), None)
+            yield Outcome(index, job, verdict, "its worker was lost twice" if lost else None)
 
     monkeypatch.setattr(judging, "run_in_forks", run)
     known = []

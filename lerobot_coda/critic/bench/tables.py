@@ -3,6 +3,7 @@
 from typing import Any
 
 from rich.console import Console, Group
+from rich.markup import escape
 from rich.table import Table
 
 from lerobot_coda.critic.bench.score import INVALID, NONE, Score, Share
@@ -54,7 +55,8 @@ def percent(share: Share) -> str:
 
 
 def _summary(score: Score) -> Table:
-    table = Table(title=f"Critic bench: {score.critic} {score.version}", title_justify="left", show_header=False)
+    title = escape(f"Critic bench: {score.critic} {score.version}")  # a model's name is anybody's text
+    table = Table(title=title, title_justify="left", show_header=False)
     for name, share in (
         ("failures detected", score.detected),
         ("cause", score.cause),

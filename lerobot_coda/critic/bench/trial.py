@@ -21,16 +21,17 @@ def simulator_judge(bench: BenchSet) -> Judge:
     return lambda items: (Answer(diagnose(blinded(bench.episode(item)))) for item in items)
 
 
-def critic_judge(bench: BenchSet, critic: Critic, folder: Path, *, frames: int, size: int, workers: int = 1) -> Judge:
-    """Any critic of the protocol, asked about clusters of one episode; the sheets it sees are drawn in `folder` first.
+def critic_judge(bench: BenchSet, critic: Critic, sheets: Path, *, frames: int, size: int, workers: int = 1) -> Judge:
+    """Any critic of the protocol, asked about clusters of one episode; the sheets it sees are drawn first.
 
+    sheets        their folder, which all critics share: a sheet that is there is not drawn again
     frames, size  instants on a sheet and pixels of an image;  workers: processes that draw
     """
 
     def judge(items: Sequence[Planted]) -> Iterator[Answer]:
         clusters = [_alone(item) for item in items]
         clips = {alone.hash: [Clip(blinded(bench.episode(item)))] for alone, item in zip(clusters, items, strict=True)}
-        drawn = with_sheets(clips, folder / "critic", frames=frames, size=size, workers=workers)
+        drawn = with_sheets(clips, sheets, frames=frames, size=size, workers=workers)
         for alone in clusters:
             review = critic.review(alone, drawn[alone.hash])
             yield Answer(review.claim, review.invalid)

@@ -1,0 +1,122 @@
+"""The live page: sections that are drawn again only where what they show has changed, so that videos play on."""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from lerobot_coda.dashboard.look import Failure, look, summary_of
+from lerobot_coda.report import RunSummary
+from lerobot_coda.report.figures import curve_figure, styled
+from lerobot_coda.report.page import minutes
+from libero_pro.record import RecordError
+
+REFRESH_S = 5.0
+FONTS = ("system-ui", "sans-serif")
+MONOSPACE = ("ui-monospace", "monospace")
+STYLE = """
+.gradio-container { max-width: 64rem !important; margin: 0 auto; }
+.live h1 { font-size: 1.6rem; } .live h2 { font-size: 1.2rem; margin-top: 1rem; border-bottom: 1px solid currentColor; }
+.live p, .live td, .live th, .live li { font-size: .95rem; line-height: 1.5; } .live .note { opacity: .8; }
+.live progress { width: 100%; height: 1rem; accent-color: #0072B2; } .live .meter { margin: .4rem 0; }
+.live .missing { border-left: 4px solid currentColor; padding-left: .8rem; margin: .6rem 0; overflow-wrap: anywhere; }
+.live .failures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(16rem, 100%), 1fr)); gap: 1rem; }
+.live figure { margin: 0; } .live figure > * { width: 100%; } .live .plan { max-height: 16rem; }
+.live .wide { overflow-x: auto; } .live table { border-collapse: collapse; width: 100%; }
+.live td, .live th { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8888; vertical-align: top; }
+.live tr.failures { display: table-row; }
+"""
+
+
+class Watch:
+    """A run, read again when its folder has changed; several browsers share one reading."""
+
+    def __init__(self, run: Path):
+        self.run = run
+        self._lock = threading.Lock()
+        self._stamp: tuple[int, ...] | None = None
+        self._summary = RunSummary(name=run.name, status="")
+        self._shown: tuple[tuple[Failure, ...], str] | None = None
+        environment = Environment(
+            loader=PackageLoader("lerobot_coda.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        )
+        self._template: Any = environment.get_template("dashboard.html").module
+
+    def sections(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
+        """The HTML of progress, budget, failures and decisions, and a stamp of what the curve is of."""
+        with self._lock:
+            self._read()
+            found = look(self.run, self._summary)
+            head = self._template.head(found, minutes)
+            budget = self._template.budget(found, minutes)
+            parts = (head, budget, self._failures(found.failures), self._template.decisions(found))
+            return tuple(str(part) for part in parts), self._stamp or ()
+
+    def curve(self) -> Any:
+        """Success over rounds as a plotly figure, None before anything was measured."""
+        return styled(curve_figure(self._summary.curve)) if self._summary.curve else None
+
+    def _read(self) -> None:
+        files = (self.run / name for name in ("run.json", "summary.json", "report/index.html"))
+        stamp = tuple(path.stat().st_mtime_ns if path.is_file() else 0 for path in files)
+        if stamp != self._stamp:
+            self._stamp, self._summary = stamp, summary_of(self.run)
+
+    def _failures(self, failures: tuple[Failure, ...]) -> str:
+        if self._shown is None or self._shown[0] != failures:
+            views = [(one, _view(one)) for one in failures]
+            self._shown = failures, str(self._template.failures(views))
+        return self._shown[1]
+
+
+def build_page(run: Path) -> Any:
+    """The page of a run as `gradio.Blocks`, which refreshes itself; it reads the folder and writes nothing."""
+    import gradio as gr
+
+    watch = Watch(run)
+    with gr.Blocks(title=f"{run.name} · lerobot-coda", analytics_enabled=False) as page:
+        head, budget, failures, decisions = (
+            gr.HTML(elem_classes="live", elem_id=name, js_on_load=None)
+            for name in ("progress", "budget", "failures", "decisions")
+        )
+        with gr.Group(elem_classes="live"):
+            gr.HTML("<h2>Success over rounds</h2>", js_on_load=None)
+            curve = gr.Plot(show_label=False, container=False, elem_id="curve")
+        seen = gr.State(())
+
+        def refresh(before: Sequence[Any]) -> list[Any]:
+            parts, stamp = watch.sections()
+            now = (*parts, stamp)
+            known = before or (None,) * len(now)
+            changed = [new != old for new, old in zip(now, known, strict=True)]
+            sent = [part if new else gr.skip() for part, new in zip(parts, changed, strict=False)]
+            return [*sent, watch.curve() if changed[-1] else gr.skip(), now]
+
+        shown = [head, budget, failures, decisions, curve, seen]
+        quietly: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+        page.load(refresh, seen, shown, **quietly)
+        gr.Timer(REFRESH_S).tick(refresh, seen, shown, **quietly)
+    return page
+
+
+def _view(failure: Failure) -> Markup:
+    """What is shown of a failure that no video was rendered of."""
+    from base64 import b64encode
+
+    from lerobot_coda.report.planview import plan_view
+    from libero_pro.episode import Episode
+
+    if failure.video is not None:
+        return Markup("")
+    if failure.sheet is not None:
+        picture = b64encode(failure.sheet.read_bytes()).decode()
+        return Markup('<img alt="frames of the episode that the critic saw" src="data:image/png;base64,{}">').format(
+            picture
+        )
+    try:
+        return plan_view(Episode.load(failure.episode))
+    except RecordError as error:
+        return Markup("<p>{}</p>").format(str(error))
