@@ -46,6 +46,7 @@ class Experiment(Record):
 
     axes               name -> held-out suites, whose episodes are pooled; each perturbs the suite of one recipe
     episodes_per_task  released starts of each task, from the first on
+    curve              the same for the policies between the first and the last round, whose success is only shown
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")
@@ -54,6 +55,7 @@ class Experiment(Record):
     seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
     axes: dict[str, tuple[str, ...]] = Field(min_length=1)
     episodes_per_task: int = Field(ge=1, le=50)
+    curve: int = Field(default=0, ge=0, le=50)
     prompt_source: PromptSource = "bddl"
     profile: Profile = "fast"
 
@@ -104,10 +106,27 @@ def run_arms(
                 base, last = checkpoint_of(run, "base"), checkpoint_of(run, last_actor(summary))
                 shared = output / "before" / f"{recipe.suite}-{checkpoint_id(base)}"
                 before = measured(experiment, recipe, base, shared, display)
-                runs.append((summary, before, measured(experiment, recipe, last, run / "experiment", display)))
+                after = measured(experiment, recipe, last, run / "experiment", display)
+                runs.append((summary, before, after, _between(experiment, recipe, run, summary, measured, display)))
         if len(runs) == len(recipes) * len(experiment.seeds):
             arms.append(arm_of(name, runs))
     return arms
+
+
+def _between(
+    experiment: Experiment, recipe: EvolveRecipe, run: Path, summary: Mapping[str, Any], measured: "Measured",
+    display: Display,
+) -> dict[int, Outcomes]:  # fmt: skip
+    """Outcomes by round of the policies that came before the last one, at `curve` episodes a task."""
+    if not experiment.curve:
+        return {}
+    fewer = experiment.model_copy(update={"episodes_per_task": experiment.curve})
+    actors = {report["round"]: str(report["checkpoint_after"]) for report in summary["rounds"]}
+    return {
+        number: measured(fewer, recipe, checkpoint_of(run, actor), run / f"experiment-{actor}", display)
+        for number, actor in actors.items()
+        if actor not in ("base", last_actor(summary))
+    }
 
 
 def _finished(run: Path) -> bool:
@@ -150,12 +169,16 @@ Measured = Callable[[Experiment, EvolveRecipe, Path, Path, Display], Outcomes]
 
 @dataclass(frozen=True)
 class Arm:
-    """An arm's finished runs: success of the base policy and of theirs on the same episodes, and what they used."""
+    """An arm's finished runs: success of the base policy and of theirs on the same episodes, and what they used.
+
+    curve  outcomes by round, the base policy's as round 0, on the episodes that all rounds were measured on
+    """
 
     name: str
     runs: int
     before: Outcomes
     after: Outcomes
+    curve: Mapping[int, Outcomes]
     environments: int
     validation_environments: int
     layouts: int
@@ -164,13 +187,22 @@ class Arm:
     hours: float
 
 
-def arm_of(name: str, runs: Iterable[tuple[Mapping[str, Any], Outcomes, Outcomes]]) -> Arm:
-    """An arm from its runs' summaries and outcomes before and after."""
+def arm_of(
+    name: str, runs: Iterable[tuple[Mapping[str, Any], Outcomes, Outcomes, Mapping[int, Outcomes]]]
+) -> Arm:  # fmt: skip
+    """An arm from its runs' summaries and outcomes before, after and between."""
     found = list(runs)
-    summaries, before, after = [run[0] for run in found], {}, {}
-    for summary, first, last in found:
-        before |= {(summary["seed"], *key): solved for key, solved in first.items()}
-        after |= {(summary["seed"], *key): solved for key, solved in last.items()}
+    summaries = [run[0] for run in found]
+    before: Outcomes = {}
+    after: Outcomes = {}
+    curve: dict[int, Outcomes] = {}
+    for summary, first, last, between in found:
+        before |= _of_run(summary, first)
+        after |= _of_run(summary, last)
+        for number, outcomes in {0: first, **between, len(summary["rounds"]): last}.items():
+            curve[number] = curve.get(number, {}) | _of_run(summary, outcomes)
+    everywhere = set.intersection(*(set(outcomes) for outcomes in curve.values()))
+    curve = {n: {key: outcomes[key] for key in sorted(everywhere)} for n, outcomes in sorted(curve.items())}
     usages = [summary["usage"] for summary in summaries]
     total = {key: sum(usage[key] for usage in usages) for key in ("environments", "validation_environments", "layouts")}
     steps: Counter[str] = Counter()
@@ -178,7 +210,31 @@ def arm_of(name: str, runs: Iterable[tuple[Mapping[str, Any], Outcomes, Outcomes
         steps.update(usage["steps"])
     hours = sum(sum(usage["seconds"].values()) for usage in usages) / 3600
     leaked = sum(summary["leaked"] for summary in summaries)
-    return Arm(name=name, runs=len(found), before=before, after=after, steps=steps, leaked=leaked, hours=hours, **total)
+    return Arm(
+        name=name, runs=len(found), before=before, after=after, curve=curve, steps=steps, leaked=leaked, hours=hours,
+        **total,
+    )  # fmt: skip
+
+
+def _of_run(summary: Mapping[str, Any], outcomes: Outcomes) -> Outcomes:
+    return {(summary["seed"], *key): solved for key, solved in outcomes.items()}
+
+
+def curve_rows(axes: Mapping[str, Sequence[str]], arms: Sequence[Arm]) -> list[dict[str, Any]]:
+    """Success over rounds, one row an axis, arm and round, with Wilson intervals."""
+    rows = []
+    for axis, suites in axes.items():
+        for arm in arms:
+            for number, outcomes in arm.curve.items():
+                solved = [won for key, won in outcomes.items() if key[1] in suites]
+                low, high = wilson(sum(solved), len(solved))
+                rate = {
+                    "success_rate": round(sum(solved) / len(solved), 4),
+                    "low": round(low, 4),
+                    "high": round(high, 4),
+                }
+                rows.append({"axis": axis, "arm": arm.name, "round": number, "n": len(solved), **rate})
+    return rows
 
 
 def axis_rows(suites: Sequence[str], arms: Sequence[Arm], command: str) -> list[dict[str, Any]]:

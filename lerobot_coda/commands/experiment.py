@@ -54,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _tell(experiment: Any, arms: Sequence[Any], results: Path) -> None:
     """Prints what the arms reached and used, and writes it: a file of figures an axis, and the budget as CSV."""
-    from lerobot_coda.experiment import axis_rows, budget_rows
+    from lerobot_coda.experiment import axis_rows, budget_rows, curve_rows
 
     if not arms:
         raise RecordError(f"no arm of {experiment.name} is finished; run it without --arms, or name other arms")
@@ -72,9 +72,10 @@ def _tell(experiment: Any, arms: Sequence[Any], results: Path) -> None:
     for row in used:
         table.add_row(*map(str, row.values()))
     console.print(table)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(used[0]))
-    writer.writeheader()
-    writer.writerows(used)
-    write_atomically(results / experiment.name / "budget.csv", text.getvalue().encode())
+    for name, found in (("budget", used), ("curve", curve_rows(experiment.axes, arms))):
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(found[0]))
+        writer.writeheader()
+        writer.writerows(found)
+        write_atomically(results / experiment.name / f"{name}.csv", text.getvalue().encode())
     print(f"figures: {', '.join(str(results / f'{axis}.json') for axis in experiment.axes)}")

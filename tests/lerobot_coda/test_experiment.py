@@ -8,7 +8,7 @@ from fakeworld import FakeEngine, Killed, write_recipes
 from rich.console import Console
 
 from lerobot_coda.console import Display
-from lerobot_coda.experiment import Arm, axis_rows, budget_rows, load_experiment, run_arms
+from lerobot_coda.experiment import Arm, axis_rows, budget_rows, curve_rows, load_experiment, run_arms
 from libero_pro.record import RecordError
 
 EXPERIMENT = {
@@ -20,9 +20,9 @@ EXPERIMENT = {
 }
 
 
-def write(folder, **changes):
+def write(folder, rounds=1, **changes):
     folder.mkdir(exist_ok=True)
-    write_recipes(folder, rounds=1)
+    write_recipes(folder, rounds=rounds)
     path = folder / "experiment.yaml"
     path.write_text(yaml.safe_dump(EXPERIMENT | changes))
     return path
@@ -76,6 +76,15 @@ def test_arms_start_from_one_base_and_are_paired(tmp_path, fake_checkpoints):
     assert used["coda"]["environments"] <= 24 and used["sfl"]["validation_environments"] == 0
 
 
+def test_success_over_rounds_is_of_the_episodes_that_all_rounds_have(tmp_path, fake_checkpoints):
+    write(tmp_path, rounds=2, curve=2)
+    calls: list[str] = []
+    arms = arms_of(tmp_path, ["sfl"], calls)
+    assert "experiment-r001" in calls and "experiment-r002" not in calls
+    rows = curve_rows({"position": ["libero_object_swap"]}, arms)
+    assert [(row["round"], row["n"], row["success_rate"]) for row in rows] == [(0, 6, 0.0), (1, 6, 0.5), (2, 6, 1.0)]
+
+
 def test_an_arm_is_added_later_and_what_is_done_is_not_done_again(tmp_path, fake_checkpoints):
     write(tmp_path)
     arms_of(tmp_path, ["coda"], [])
@@ -96,7 +105,7 @@ def arm(name: str, solved: int, n: int = 200, **changes) -> Arm:
     keys = [(0, "libero_object_swap", k % 10, k // 10, 1000 + k) for k in range(n)]
     before, after = dict.fromkeys(keys, False), {key: k < solved for k, key in enumerate(keys)}
     given = {"runs": 1, "environments": 320, "validation_environments": 0, "layouts": 0, "steps": {}, "leaked": 0}
-    return Arm(name=name, before=before, after=after, hours=1.0, **{**given, **changes})
+    return Arm(name=name, before=before, after=after, curve={}, hours=1.0, **{**given, **changes})
 
 
 def test_coda_is_compared_with_the_best_closed_loop_arm_and_with_no_other():
