@@ -12,6 +12,8 @@ from lerobot_coda.console import PRIOR_S, Planned
 from lerobot_coda.recipe import EvolveRecipe
 from libero_pro.record import RecordError
 
+TRAINED = ("sft", "train")  # kinds that `lerobot-train` does in a process of its own
+
 
 def plan(recipe: EvolveRecipe) -> list[Planned]:
     """The stages of a whole run with their expected sizes, for the estimate of the time left."""
@@ -65,12 +67,16 @@ class Cost:
     seconds: float
 
 
-def costs(stages: Sequence[Planned]) -> list[Cost]:
-    """The price of the stages by kind, in the order in which the kinds come; two quiet cores are assumed."""
+def costs(stages: Sequence[Planned], workers: int = 2) -> list[Cost]:
+    """The price of the stages by kind, in the order in which the kinds come; two quiet cores are assumed.
+
+    workers  of the run: one alone takes twice as long for all but training, more than two gain nothing on two cores
+    """
     units: dict[str, int] = {}
     for stage in stages:
         units[stage.kind] = units.get(stage.kind, 0) + stage.units
-    return [Cost(kind, count, count * PRIOR_S[kind]) for kind, count in units.items()]
+    alone = 2.0 if workers < 2 else 1.0
+    return [Cost(kind, n, n * PRIOR_S[kind] * (1.0 if kind in TRAINED else alone)) for kind, n in units.items()]
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def _show_plan(recipe: EvolveRecipe) -> None:
     from lerobot_coda.report.page import minutes
 
     table = Table("stage", "units", "time", title=f"{recipe.name}: arm {recipe.arm}, {recipe.rounds} rounds")
-    found = costs(plan(recipe))
+    found = costs(plan(recipe), recipe.workers)
     for cost in found:
         table.add_row(UNITS[cost.kind], f"{cost.units:,}", minutes(cost.seconds))
     table.add_section()

@@ -34,7 +34,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if done:
         print(f"the last one: {done[-1].label}, {minutes(done[-1].seconds)}")
     if left:
-        seconds = sum(cost.seconds for cost in outlook.costs(left))
+        seconds = sum(cost.seconds for cost in outlook.costs(left, recipe.workers))
         print(f"at most {len(left)} are left, about {minutes(seconds)} on two quiet cores; next: {left[0].label}")
         print(f"to go on: {summary.commands[0]}")
     else:

@@ -4,6 +4,7 @@ import pytest
 import yaml
 from fakeworld import RECIPE, TRAIN, write_recipes
 
+from lerobot_coda.outlook import costs, plan
 from lerobot_coda.recipe import load_demos, load_evolve
 from libero_pro.record import RecordError
 
@@ -93,3 +94,10 @@ def test_a_train_recipe_without_a_demonstration_recipe_says_where_it_belongs(tmp
     path.write_text(yaml.safe_dump(TRAIN | {"dataset": {"repo_id": "x/y"}}))
     with pytest.raises(RecordError, match=r"'dataset.repo_id' and 'dataset.root'"):
         load_demos(path)
+
+
+def test_one_worker_is_expected_to_take_twice_as_long_for_all_but_training(tmp_path):
+    stages = plan(load_evolve(write_recipes(tmp_path)))
+    two, one = ({cost.kind: cost.seconds for cost in costs(stages, workers)} for workers in (2, 1))
+    assert one["train"] == two["train"] and one["probe"] == 2 * two["probe"]
+    assert {cost.kind: cost.seconds for cost in costs(stages, 8)} == two
