@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lerobot_coda.commands.demos import tabulate
+from lerobot_coda.console import Display
 from libero_pro.expert.table import TaskRow, figures, print_table
 from libero_pro.figures import figure, keep
 from libero_pro.record import RecordError
@@ -48,7 +49,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         table = tabulate(
-            arguments.suites, arguments.states, arguments.workers, arguments.out, arguments.fresh, arguments.task_ids
+            arguments.suites,
+            arguments.states,
+            arguments.workers,
+            arguments.out,
+            arguments.fresh,
+            Display(),
+            arguments.task_ids,
         )
     except RecordError as error:
         print(f"expert: {error}", file=sys.stderr)
