@@ -43,7 +43,8 @@ from lerobot_coda.generation import Generator
 from lerobot_coda.memory import Memory
 from lerobot_coda.programs import CoProgram, compile_cluster
 from lerobot_coda.recipe import EvolveRecipe, parse_recipe, read_yaml
-from lerobot_coda.rounds import Probed, Round, Run, State
+from lerobot_coda.rounds import Probed, Round, Run
+from lerobot_coda.state import State
 from lerobot_coda.steps import Steps
 from lerobot_coda.validation import RoundPlayer
 from libero_pro.denylist import leaks

@@ -17,7 +17,7 @@ from lerobot_coda.console import Tick
 from lerobot_coda.engine import Engine, Gated
 from lerobot_coda.memory import Memory, content_hash
 from lerobot_coda.recipe import EvolveRecipe
-from lerobot_coda.rounds import Shard, State
+from lerobot_coda.state import Shard, State
 from lerobot_coda.steps import Steps
 from lerobot_coda.training import train_config
 from libero_pro.episode import Episode

@@ -24,7 +24,8 @@ from lerobot_coda.learning import learn
 from lerobot_coda.memory import Memory
 from lerobot_coda.outlook import plan
 from lerobot_coda.recipe import EvolveRecipe, load_evolve, read_yaml
-from lerobot_coda.rounds import MINIMUM_ENVIRONMENTS, Round, Run, State
+from lerobot_coda.rounds import MINIMUM_ENVIRONMENTS, Round, Run
+from lerobot_coda.state import State
 from lerobot_coda.steps import Steps, write_json
 from libero_pro.denylist import leaks
 

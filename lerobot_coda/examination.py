@@ -21,7 +21,8 @@ from lerobot_coda.generation import Generator, Placed
 from lerobot_coda.memory import Memory
 from lerobot_coda.programs import CoProgram
 from lerobot_coda.recipe import EvolveRecipe
-from lerobot_coda.rounds import Probed, Round, Run, State
+from lerobot_coda.rounds import Probed, Round, Run
+from lerobot_coda.state import State
 from lerobot_coda.steps import Steps, write_json
 from libero_pro.benchmark import benchmark_scenes
 from libero_pro.denylist import leaks

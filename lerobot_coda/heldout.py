@@ -6,7 +6,8 @@ from typing import Any
 from lerobot_coda import archive
 from lerobot_coda.budget import Usage
 from lerobot_coda.console import Tick
-from lerobot_coda.rounds import Run, State, play
+from lerobot_coda.rounds import Run, play
+from lerobot_coda.state import State
 from lerobot_coda.steps import Steps
 from libero_pro.episode import Episode
 

@@ -20,8 +20,9 @@ from lerobot_coda.potential.versions import Potentials, Settled, settle
 from lerobot_coda.programs import CoProgram, TrainingProgram, combine
 from lerobot_coda.progress import replay_share
 from lerobot_coda.retention import retained
-from lerobot_coda.rounds import Probed, Round, Shard, State, evenly
+from lerobot_coda.rounds import Probed, Round, evenly
 from lerobot_coda.starts import late_start
+from lerobot_coda.state import Shard, State
 from lerobot_coda.steps import write_json
 from lerobot_coda.training import train_config
 from libero_pro.episode import Episode

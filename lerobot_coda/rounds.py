@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
-
 from lerobot_coda import archive
 from lerobot_coda.budget import Usage
 from lerobot_coda.console import Tick
@@ -29,44 +27,14 @@ from lerobot_coda.programs import CoProgram, compile_cluster, exploration, level
 from lerobot_coda.progress import Decision, Measurement, allocate, measure
 from lerobot_coda.proposal import written_programs
 from lerobot_coda.recipe import EvolveRecipe
+from lerobot_coda.state import Shard, State
 from lerobot_coda.steps import Steps, write_json
-from lerobot_coda.succession import Retired, succeed
-from lerobot_coda.validation import Pending, validated
+from lerobot_coda.succession import succeed
+from lerobot_coda.validation import validated
 from libero_pro.episode import Episode
-from libero_pro.record import Record
 from libero_pro.scene import SceneSpec
 
 MINIMUM_ENVIRONMENTS = 8  # fewer are no round
-
-
-class Shard(Record):
-    """A dataset shard, its folder relative to the run, and how many episodes it holds."""
-
-    path: str
-    episodes: int
-
-
-class State(Record):
-    """What a round starts from; all of it follows from the recipe and the rounds before.
-
-    checkpoint  folder of the policy, relative to the run;  `actor` its short name (base, r001, ...);  `key` hash of how
-                it came to be
-    programs    active programs;  `stalled` rounds without progress and `measured` the last measurement, by program name
-    retired     programs that are no longer used, which the probe looks at now and then
-    pending     what validation has not decided yet of this policy
-    shards      dataset shards of earlier rounds;  `grounding` the last grounding set, relative to the run
-    """
-
-    checkpoint: str
-    actor: str
-    key: str
-    programs: tuple[CoProgram, ...] = ()
-    retired: tuple[Retired, ...] = ()
-    pending: tuple[Pending, ...] = ()
-    stalled: dict[str, int] = Field(default_factory=dict)
-    measured: dict[str, Measurement] = Field(default_factory=dict)
-    shards: tuple[Shard, ...] = ()
-    grounding: str | None = None
 
 
 @dataclass(frozen=True)
