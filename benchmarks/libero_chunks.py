@@ -1,20 +1,23 @@
 """Stored rollouts of LIBERO as chunks to learn from, and one task's released starts to roll a state-based clone out on.
 
-The scripted expert is asked in every visited state what it would have done: chunks that did the like are good ones, and
-a clone's answers in episodes that it has not seen can be compared with the expert's. Nobody learns from its answers.
+The scripted expert is asked at the start of every chunk what it would do: chunks that began alike are good ones, and a
+clone's answers in episodes that it has not seen can be compared with the expert's. Nobody learns from its answers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from lerobot_coda.potential import from_goal
-from libero_pro.demonstrate import correct
 from libero_pro.episode import Episode
+from libero_pro.expert import relabel
 from libero_pro.goals import roles
 from libero_pro.record import RecordError
+from libero_pro.replacement import task_of
 from libero_pro.simulator import SimulationError, Simulator
 from libero_pro.suites import get_task, scene_for
 
@@ -26,30 +29,42 @@ class Stored(NamedTuple):
 
     columns   as in `ChunkTransition`, float32
     episode   (n,) which episode the chunk is of;  `success` (number of episodes,) whether that solved its task
-    answer    (n, 7) the expert's action at the chunk's start
-    apart     (n,) mean difference of the executed actions from the expert's, each in the state where it was executed;
-              not a number where the expert has no answer
+    answer    (n, 7) the expert's action at the chunk's start, not a number where it has none
     """
 
     columns: dict[str, np.ndarray]
     episode: np.ndarray
     success: np.ndarray
     answer: np.ndarray
-    apart: np.ndarray
+
+    @property
+    def apart(self) -> np.ndarray:
+        """Mean difference of the first action from the expert's, (n,)."""
+        return np.abs(self.columns["chunk"][:, 0] - self.answer).mean(1)
 
 
 def read(folder: Path) -> Stored:
-    """The chunks of all episodes below `folder` that the expert has answers for; RecordError where there are none."""
+    """The chunks of all episodes below `folder`; RecordError where there are none."""
     found = [episode for episode in map(Episode.load, sorted(folder.rglob("*.npz"))) if episode.invalid is None]
-    episodes = correct([episode for episode in found if len(episode)], workers=0)
+    episodes = sorted((episode for episode in found if len(episode)), key=lambda episode: str(task_of(episode.scene)))
     if not episodes:
         raise RecordError(f"{folder} holds no episodes; --episodes names a folder of rollouts")
     length = int(max(episode.executed.max() for episode in episodes))
     parts = [episode_chunks(episode, length) for episode in episodes]
     columns = {name: np.concatenate([part[name] for part in parts]).astype("f4") for name in parts[0]}
-    answer, apart = (columns.pop(name) for name in ("answer", "apart"))
     number = np.repeat(np.arange(len(episodes)), [len(part["phi"]) for part in parts])
-    return Stored(columns, number, np.array([episode.success for episode in episodes]), answer, apart)
+    success = np.array([episode.success for episode in episodes])
+    return Stored(columns, number, success, np.concatenate(list(answers(episodes))))
+
+
+def answers(episodes: Sequence[Episode]) -> Iterator[np.ndarray]:
+    """The expert's actions at the starts of each episode's chunks, (number of chunks, 7)."""
+    for task, group in groupby(episodes, key=lambda episode: task_of(episode.scene)):
+        simulator = Simulator(task)
+        for episode in group:
+            starts = np.cumsum(episode.executed) - episode.executed
+            thin = {name: getattr(episode, name)[starts] for name in ("actions", "qpos", "goal_holds")}
+            yield relabel(simulator, replace(episode, **thin))
 
 
 def privileged(
@@ -63,8 +78,7 @@ def privileged(
 
 
 def episode_chunks(episode: Episode, horizon: int) -> dict[str, np.ndarray]:
-    """The columns of `Stored` for one episode that has the expert's answers."""
-    assert episode.expert_actions is not None
+    """The columns of `Stored` for one episode."""
     role = roles(episode.scene.goal, episode.object_names)
     target, receptacle = (episode.object_names.index(name) for name in (role.target, role.receptacle))
     features = privileged(
@@ -75,19 +89,14 @@ def episode_chunks(episode: Episode, horizon: int) -> dict[str, np.ndarray]:
     ends = np.cumsum(episode.executed)
     starts = ends - episode.executed
     chunk, valid = np.zeros((len(ends), horizon, 7)), np.zeros((len(ends), horizon))
-    answered = episode.expert_actions.any(1, keepdims=True)
-    difference = np.where(answered, np.abs(episode.actions - episode.expert_actions), np.nan).mean(1)
-    apart = np.zeros(len(ends))
     for row, (start, end) in enumerate(zip(starts, ends, strict=True)):
         chunk[row, : end - start], valid[row, : end - start] = episode.actions[start:end], 1.0
-        apart[row] = difference[start:end].mean()
     reward, terminated = np.zeros_like(valid), np.zeros(len(ends))
     if episode.success:
         reward[-1, episode.executed[-1] - 1] = terminated[-1] = 1.0
     return {
         "features": features[starts], "later_features": features[ends], "chunk": chunk, "valid": valid,
         "reward": reward, "terminated": terminated, "phi": phi[starts], "later_phi": phi[ends],
-        "answer": episode.expert_actions[starts], "apart": apart,
     }  # fmt: skip
 
 

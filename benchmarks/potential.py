@@ -117,7 +117,7 @@ def record(task: Task, demonstrations: int, seed: int) -> Iterator[Episode]:
             continue
         yield episode
         for cause in FAILURES:
-            with suppress(NotPlanted):
+            with suppress(NotPlanted, RecordError):  # nor can the expert carry everything to where it could be dropped
                 failed, _ = plant(sim, episode.scene, cause, rng)
                 yield failed.tagged(injected=str(cause))
 

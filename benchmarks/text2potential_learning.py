@@ -3,7 +3,8 @@
 Both arms learn a critic (`ChunkCritic`) and clone every stored chunk with the weight of its advantage; they differ in
 Phi alone (0 in the arm without), and in how fast the target heads follow: how far a reward reaches back within the
 steps of training hangs on it. So each arm gets the decay that served it best on tuning seeds, and the gain is measured
-on others. Plain cloning, which imitates failures as well, stands beside them. Two tasks:
+on others; beside it stands the gain where both have the policy's default decay. Plain cloning, which imitates failures
+as well, is the third arm. Two tasks:
 
     pick and carry   a small chunked control task; every seed draws new episodes of mixed quality
     LIBERO           stored rollouts of a policy (--episodes FOLDER), of which every seed draws some; as many steps of
@@ -35,6 +36,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from lerobot_coda.chunk_critic import ChunkCritic, ChunkCriticConfig, ChunkTransition
+from lerobot_coda.configuration_coda import CodaConfig
 from lerobot_coda.potential.acceptance import auc
 from lerobot_coda.value import advantage_weights
 from libero_pro.figures import figure, keep
@@ -44,8 +46,10 @@ ARMS: tuple[Arm, ...] = ("cloning", "without", "with")
 TEMPERATURE, CLIP = 0.3, 20.0  # of advantages in units of their standard deviation, so that both arms choose as sharply
 BATCH, HIDDEN, RATE = 128, 64, 3e-3
 DECAYS = (0.8, 0.9, 0.97, 0.99)  # of the target heads
+DEFAULT = CodaConfig.value_target_decay
 TUNING = range(1000, 1002)  # seeds that choose the decay, and count for nothing else
-SUCCESS, AUC, ERROR = "success rate", "AUC of the advantage", "difference from the expert"
+SUCCESS, ERROR = "success rate", "difference from the expert"
+AUC = "AUC of the advantage"  # and of which chunks it should be higher
 Trial = Callable[[Arm, int, float], dict[str, float]]  # arm, seed, target decay -> the measures that the task has
 
 
@@ -122,18 +126,24 @@ def learn(
 
 @dataclass(frozen=True)
 class Comparison:
-    """Measures by seed of each arm, each at its decay, and success by decay on the tuning seeds."""
+    """Measures by seed of each arm at each decay that it was run with, and success by decay on the tuning seeds."""
 
-    measured: dict[Arm, list[dict[str, float]]]
+    measured: dict[tuple[Arm, float], list[dict[str, float]]]
     tuned: dict[Arm, dict[float, float]]
 
     def decay(self, arm: Arm) -> float:
         """The one with which the arm did best on the tuning seeds."""
-        return max(self.tuned[arm], key=self.tuned[arm].__getitem__)
+        rates = self.tuned.get(arm, {DEFAULT: 0.0})
+        return max(rates, key=rates.__getitem__)
 
-    def of(self, measure: str, arm: Arm) -> list[float]:
-        """A measure by seed."""
-        return [found[measure] for found in self.measured[arm]]
+    def of(self, measure: str, arm: Arm, decay: float | None = None) -> list[float]:
+        """A measure by seed, at the arm's best decay or another."""
+        return [found[measure] for found in self.measured[arm, decay or self.decay(arm)]]
+
+    @property
+    def measures(self) -> list[str]:
+        """What was measured; success comes first."""
+        return list(next(iter(self.measured.values()))[0])
 
 
 def compare(trial: Trial, seeds: int) -> Comparison:
@@ -144,12 +154,12 @@ def compare(trial: Trial, seeds: int) -> Comparison:
             rates[decay] = float(np.mean([trial(arm, seed, decay)[SUCCESS] for seed in TUNING]))
             print(f"  tuning: {arm:8s} decay {decay:4.2f}  {rates[decay]:.3f}", flush=True)
     for arm in ARMS:
-        decay = DECAYS[0] if arm == "cloning" else found.decay(arm)
-        found.measured[arm] = [trial(arm, seed, decay) for seed in range(seeds)]
-        for measure in found.measured[arm][0]:
-            rates = found.of(measure, arm)
-            listed = " ".join(f"{rate:.2f}" for rate in rates)
-            print(f"  {arm:8s} {measure:26s} mean {np.mean(rates):.3f}  of {listed}", flush=True)
+        for decay in sorted({found.decay(arm), DEFAULT}):
+            found.measured[arm, decay] = [trial(arm, seed, decay) for seed in range(seeds)]
+            for measure in found.measures:
+                values = found.of(measure, arm, decay)
+                listed = f"{np.mean(values):.3f}  of " + " ".join(f"{value:.2f}" for value in values)
+                print(f"  {arm:8s} decay {decay:4.2f}  {measure:36s} {listed}", flush=True)
     return found
 
 
@@ -168,7 +178,7 @@ def pick_and_carry(episodes: int, skill: float, steps: int) -> Trial:
         for _ in range(LIMIT // CHUNK):
             for action in cloner.act(world.features()).swapaxes(0, 1):
                 world.step(action)
-        return {SUCCESS: float(world.won.mean()), AUC: auc(advantage[planned], advantage[~planned])}
+        return {SUCCESS: float(world.won.mean()), f"{AUC}, planned": auc(advantage[planned], advantage[~planned])}
 
     return trial
 
@@ -179,23 +189,26 @@ def libero(folder: Path, task: str, share: float, starts: int, steps: int, horiz
     Raises RecordError for a folder without episodes.
     """
     stored = read(folder)
+    apart, count = stored.apart, len(stored.success)
+    known = np.isfinite(apart)
     suite, _, task_id = task.partition(":")
-    world, count = Starts(suite, int(task_id), horizon), len(stored.success)
-    print(f"  {count} stored episodes, {stored.success.sum()} successes, {len(stored.episode)} chunks", flush=True)
+    world = Starts(suite, int(task_id), horizon)
+    print(f"  {count} stored episodes, {stored.success.sum()} successes, {len(apart)} chunks", flush=True)
 
     def trial(arm: Arm, seed: int, decay: float) -> dict[str, float]:
         rng = np.random.default_rng(seed)
         drawn = np.isin(stored.episode, rng.choice(count, round(share * count), replace=False))
         columns = {name: torch.from_numpy(array[drawn]) for name, array in stored.columns.items()}
         cloner, advantage = learn(columns, arm, seed, steps, gamma=0.99, hidden=2 * HIDDEN, decay=decay)
-        known = np.isfinite(stored.apart)
-        apart, others = stored.apart[drawn & known], ~drawn & known
-        near, judged = apart < np.median(apart), advantage[known[drawn]]
+        judged, others = drawn & known, ~drawn & known
+        near, won = apart[judged] < np.median(apart[judged]), stored.success[stored.episode[judged]]
+        advantage = advantage[known[drawn]]
         answers = cloner.act(stored.columns["features"][others])[:, 0]
         solved = [world.solved(cloner.act, int(start)) for start in rng.choice(world.COUNT, starts, replace=False)]
         return {
             SUCCESS: float(np.mean(solved)),
-            AUC: auc(judged[near], judged[~near]),
+            f"{AUC}, of successes": auc(advantage[won], advantage[~won]),
+            f"{AUC}, as the expert": auc(advantage[near], advantage[~near]),
             ERROR: float(np.abs(answers - stored.answer[others]).mean()),
         }
 
@@ -217,19 +230,23 @@ def gain(measure: list[float], peer: list[float]) -> tuple[float, float, float]:
 
 def figure_rows(topic: str, found: Comparison, command: str) -> list[dict]:
     """The gain in points of success; the gain in every other measure; the arms' means; and what tuning saw."""
-    seeds, made = len(found.measured["with"]), []
-    peer = "the same update without a potential"
-    for measure in found.measured["with"][0]:
-        scale, unit = (100, "points") if measure == SUCCESS else (1, measure)
-        name = topic if measure == SUCCESS else f"{topic}: {measure}"
-        mean, low, high = (
-            round(scale * value, 4) for value in gain(found.of(measure, "with"), found.of(measure, "without"))
-        )
-        made.append(figure(name, mean, unit, command, peer=peer, n=seeds, low=low, high=high))
+    seeds = len(next(iter(found.measured.values())))
+
+    def gained(name: str, unit: str, scale: float, difference: tuple[float, float, float]) -> dict:
+        mean, low, high = (round(scale * value, 4) for value in difference)
+        peer = "the same update without a potential"
+        return figure(name, mean, unit, command, peer=peer, n=seeds, low=low, high=high)
+
+    made = []
+    for measure in found.measures:
+        name, unit, scale = (topic, "points", 100.0) if measure == SUCCESS else (f"{topic}: {measure}", measure, 1.0)
+        made.append(gained(name, unit, scale, gain(found.of(measure, "with"), found.of(measure, "without"))))
         for arm in ARMS:
-            if measure != AUC or arm != "cloning":  # which has no critic
+            if not measure.startswith(AUC) or arm != "cloning":  # which has no critic
                 average = round(float(np.mean(found.of(measure, arm))), 4)
                 made.append(figure(f"{name}, {arm}", average, measure, command, n=seeds))
+    alike = gain(found.of(SUCCESS, "with", DEFAULT), found.of(SUCCESS, "without", DEFAULT))
+    made.append(gained(f"{topic}: both with decay {DEFAULT}", "points", 100.0, alike))
     for arm, rates in found.tuned.items():
         for decay, rate in rates.items():
             made.append(figure(f"{topic}: tuning {arm}, decay {decay}", rate, SUCCESS, command, n=len(TUNING)))
@@ -237,11 +254,11 @@ def figure_rows(topic: str, found: Comparison, command: str) -> list[dict]:
 
 
 def _report(topic: str, found: Comparison, command: str) -> list[dict]:
-    mean, low, high = gain(found.of(SUCCESS, "with"), found.of(SUCCESS, "without"))
+    rows = figure_rows(topic, found, command)
     decays = f"decay {found.decay('with')} over {found.decay('without')}"
-    seeds = len(found.measured["with"])
-    print(f"{topic}: {100 * mean:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}], {seeds} paired seeds, {decays}")
-    return figure_rows(topic, found, command)
+    for row, said in ((rows[0], decays), *((row, "") for row in rows if "both with decay" in row["figure"])):
+        print(f"{row['figure']}: {row['value']:+.1f} points [{row['low']:+.1f}, {row['high']:+.1f}] {said}")
+    return rows
 
 
 def main() -> None:
@@ -255,7 +272,7 @@ def main() -> None:
     parser.add_argument("--libero-seeds", type=int, default=8)
     parser.add_argument("--libero-steps", type=int, default=600, help="of training, as a round has (default 600)")
     parser.add_argument("--share", type=float, default=0.5, help="of the episodes that a seed draws (default 0.5)")
-    parser.add_argument("--starts", type=int, default=20, help="released starts that a seed draws (default 20)")
+    parser.add_argument("--starts", type=int, default=10, help="released starts that a seed draws (default 10)")
     parser.add_argument("--horizon", type=int, default=200, help="control steps before a rollout is cut")
     parser.add_argument("--json", type=Path, help="write the figures there")
     arguments = parser.parse_args()

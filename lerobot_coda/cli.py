@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from lerobot_coda.commands import (
     benchmark,
     compare,
+    completion,
     critic_bench,
+    dashboard,
     demos,
+    diagnose,
     doctor,
     evolve,
     experiment,
@@ -23,6 +26,7 @@ from lerobot_coda.commands import (
     render,
     replay,
     report,
+    rerun,
     status,
     validate,
 )
@@ -31,10 +35,10 @@ from lerobot_coda.threads import set_threads
 
 DESCRIPTION = "A LIBERO-Pro data engine and a vision-language-action policy that improve each other."
 COMMANDS = (
-    evolve, experiment, status, report, demos,
-    benchmark, compare, model_card, doctor, critic_bench, pretrained,
-    generate, validate, replay, render,
-    potential, export_progress, memory, push,
+    evolve, experiment, status, report, dashboard, demos,
+    benchmark, compare, model_card, doctor, diagnose, critic_bench, pretrained,
+    generate, validate, replay, render, rerun,
+    potential, export_progress, memory, push, completion,
 )  # fmt: skip
 
 
@@ -43,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if problem := python_problem():
         print(f"lerobot-coda: {problem}", file=sys.stderr)
         return 2
-    arguments = _parser().parse_args(argv)
+    arguments = build_parser().parse_args(argv)
     set_threads()
     os.environ.setdefault("TQDM_DISABLE", "1")  # libraries' bars would break into ours
     from libero_pro.record import RecordError
@@ -64,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """The command line with all of its commands."""
     parser = argparse.ArgumentParser(prog="lerobot-coda", description=DESCRIPTION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:

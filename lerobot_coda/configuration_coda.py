@@ -108,7 +108,7 @@ class CodaConfig(PreTrainedConfig):
             raise ValueError("grounding_path is set but grounding_weight is 0: give the weight or drop the path")
         if self.advantage_conditioning and self.value_weight <= 0:
             raise ValueError(
-                "advantage_conditioning=true needs value_weight > 0: the critic says which chunks are good; or set it false"
+                "advantage_conditioning=true needs value_weight > 0, so that a critic says which chunks are good"
             )
         if not 0 <= self.advantage_dropout < 1:
             raise ValueError(f"advantage_dropout must lie in [0, 1), got {self.advantage_dropout}")

@@ -16,7 +16,7 @@ import numpy as np
 
 from lerobot_coda.console import Tick
 from lerobot_coda.potential.versions import Potentials
-from lerobot_coda.recipe import Heldout, Render
+from lerobot_coda.recipe import EvolveRecipe, Heldout, Render
 from libero_pro.episode import Episode
 from libero_pro.goals import roles
 from libero_pro.programs import GenerationProgram, LayoutError
@@ -24,6 +24,7 @@ from libero_pro.record import RecordError
 from libero_pro.replacement import task_of
 from libero_pro.scene import SceneSpec
 from libero_pro.suites import Task, scene_for, tasks
+from libero_pro.workers import Crew, Workers
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,29 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class LiberoEngine:
-    """The real world: LIBERO-Pro in `workers` processes, datasets by LeRobot, training by its command."""
+    """The real world: LIBERO-Pro in `workers` processes, datasets by LeRobot, training by its command.
+
+    crew  whatever has no images for a result happens there, if there is one; images are always drawn here
+    """
 
     workers: int
     render: Render
     repo_id: str
+    crew: Crew | None = None
+
+    @classmethod
+    def of(cls, recipe: EvolveRecipe) -> "LiberoEngine":
+        """As the recipe has it; RecordError where its Ray cannot be reached."""
+        crew, there = None, recipe.rollout
+        if there.backend == "ray":
+            from libero_pro.ray_workers import RayWorkers
+
+            crew = RayWorkers.connect(there.workers or max(1, recipe.workers), there.address)
+        return cls(recipe.workers, recipe.render, f"coda/{recipe.name}", crew)
+
+    @property
+    def _players(self) -> Workers:
+        return self.workers if self.crew is None else self.crew
 
     def sample(self, program: GenerationProgram, count: int, stream: int, first: int) -> list[SceneSpec]:
         scenes = []
@@ -109,7 +128,7 @@ class LiberoEngine:
         from libero_pro.judge import judge
 
         gated = [Gated(scene) for scene in scenes]
-        for done, (index, verdict) in enumerate(judge(scenes, workers=self.workers, static=static), 1):
+        for done, (index, verdict) in enumerate(judge(scenes, workers=self._players, static=static), 1):
             gated[index] = Gated(scenes[index], verdict.gate or "", verdict.reason)
             tick(done)
         return gated
@@ -117,7 +136,9 @@ class LiberoEngine:
     def demonstrate(self, scenes: Sequence[SceneSpec], out: Path, noise: float, tick: Tick) -> list[Episode]:
         from libero_pro.demonstrate import demonstrate
 
-        found = demonstrate(scenes, workers=self.workers, noise=noise, out=out, progress=lambda done, total: tick(done))
+        found = demonstrate(
+            scenes, workers=self._players, noise=noise, out=out, progress=lambda done, total: tick(done)
+        )
         by_scene = {episode.scene.hash: episode for episode in found}
         return [by_scene[scene.hash] for scene in scenes]
 
@@ -128,7 +149,7 @@ class LiberoEngine:
             run(
                 _policy(checkpoint),
                 scenes,
-                workers=self.workers,
+                workers=self._players,
                 profile=self.render.profile,
                 out=out,
                 progress=lambda done, total: tick(done),
@@ -138,7 +159,7 @@ class LiberoEngine:
     def correct(self, episodes: Sequence[Episode], tick: Tick) -> list[Episode]:
         from libero_pro.demonstrate import correct
 
-        return correct(episodes, workers=self.workers, progress=lambda done, total: tick(done))
+        return correct(episodes, workers=self._players, progress=lambda done, total: tick(done))
 
     def write_shard(self, episodes: Sequence[Episode], root: Path, potentials: Potentials | None, tick: Tick) -> None:
         from lerobot_coda.relabel import VERSION
@@ -213,7 +234,7 @@ class LiberoEngine:
             task_ids=task_ids,
             episodes=heldout.episodes_per_task,
             prompt_source=heldout.prompt_source,
-            workers=self.workers,
+            workers=self._players,
             profile=heldout.profile,
             out=out,
             progress=lambda done, total: tick(done),

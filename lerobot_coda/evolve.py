@@ -27,6 +27,7 @@ from lerobot_coda.recipe import EvolveRecipe, load_evolve, read_yaml
 from lerobot_coda.rounds import MINIMUM_ENVIRONMENTS, Round, Run
 from lerobot_coda.state import State
 from lerobot_coda.steps import Steps, write_json
+from lerobot_coda.tracking import Track, heldout_numbers, round_numbers, tracking, training_numbers
 from libero_pro.denylist import leaks
 
 After = Callable[[Callable[[str], None]], None]
@@ -48,8 +49,10 @@ def evolve(
         memory = Memory(recipe.memory or folder / "memory.sqlite", blobs=folder / "memory.blobs")
         display.plan(plan(recipe))
         try:
-            archive.claim(memory, recipe, runfolder.identity(recipe, trains))
-            return _evolve(folder, recipe, trains, engine, memory, display, after)
+            identity = runfolder.identity(recipe, trains)
+            archive.claim(memory, recipe, identity)
+            with tracking(recipe.tracker, folder, recipe.name, identity, recipe.model_dump(mode="json")) as track:
+                return _evolve(folder, recipe, trains, engine, memory, display, after, track)
         finally:
             memory.close()
 
@@ -65,7 +68,7 @@ def read(
 
 def _evolve(
     folder: Path, recipe: EvolveRecipe, trains: Mapping[str, Any], engine: Engine, memory: Memory, display: Display,
-    after: After | None,
+    after: After | None, track: Track,
 ) -> dict[str, Any]:  # fmt: skip
     made, ends = Steps(folder / "base", display, "base "), Steps(folder / "heldout", display, "held-out ")
     summary = runfolder.Summary(folder, recipe)
@@ -73,6 +76,7 @@ def _evolve(
     run = Run(folder, recipe, trains["round"], engine, memory, shards)
     summary.heldout["before"] = evaluate(run, base, "before", ends)
     summary.write(made.usage + ends.usage, made.usage)
+    track("held-out before", heldout_numbers(summary.heldout["before"]), 0)
 
     state, used = base, Usage()
     for number in range(1, recipe.rounds + 1):
@@ -90,12 +94,15 @@ def _evolve(
         display.drop(f"round {number} ")
         summary.rounds.append(report)
         summary.write(made.usage + ends.usage + used, made.usage)
+        trained = training_numbers(steps.folder / "train.log")
+        track(f"round {number}", {**trained, **round_numbers(report)}, number)
         for line in in_words(report):
             display.say(line)
         if after is not None:
             after(display.say)
 
     summary.heldout["after"] = evaluate(run, state, "after", ends)
+    track("held-out after", heldout_numbers(summary.heldout["after"]), len(summary.rounds))
     summary.frontier = compare_frontier(run, base, state, summary.rounds, ends)
     return summary.write(made.usage + ends.usage + used, made.usage, finished=True)
 

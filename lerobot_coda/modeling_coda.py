@@ -137,6 +137,8 @@ class CodaPolicy(PreTrainedPolicy):
         if self.critic is not None:
             learned = learned or self._judge(batch, now, later, cloned.features)
             logs |= learned.logs
+            if self._told is not None:
+                logs["told_positive"] = (self._told > 0).float().mean().item()
             loss = loss + self.config.value_weight * learned.loss
             if self.config.advantage_weighting:
                 weights = self._weights(learned.advantage, now)

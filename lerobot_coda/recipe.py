@@ -16,6 +16,7 @@ from lerobot_coda.baselines import ARMS, Arm, ArmName
 from lerobot_coda.budget import Limits
 from lerobot_coda.critic.settings import CriticSettings
 from lerobot_coda.potential.acceptance import Thresholds
+from lerobot_coda.tracking import TrackerSettings
 from libero_pro.record import Record, RecordError, one_line
 from libero_pro.suites import BASE, get_task
 
@@ -60,6 +61,22 @@ class Probe(Record):
     scenes: int = Field(ge=4, le=2000)
     explore: float = Field(default=0.25, ge=0.0, le=1.0)
     difficulty: float = Field(default=0.5, ge=0.0, le=1.0)
+
+
+class Rollout(Record):
+    """Where episodes are run and scenes judged: `local`, in the recipe's `workers` processes here, or `ray`, in
+    `workers` actors of one CPU each (None: as many as here) on the cluster at `address` (None: RAY_ADDRESS, else a Ray
+    started here). The episodes are the same, so a run may go on elsewhere than it began."""
+
+    backend: Literal["local", "ray"] = "local"
+    address: str | None = None
+    workers: int | None = Field(default=None, ge=1, le=4096)
+
+    @model_validator(mode="after")
+    def _needs_ray(self) -> Self:
+        if self.backend == "local" and (self.address or self.workers):
+            raise ValueError("address and workers are of the backend ray: set backend: ray, or leave them out")
+        return self
 
 
 class Validation(Record):
@@ -122,6 +139,7 @@ class EvolveRecipe(Record):
     """A co-evolution run. `suite` and `task_ids` are the base tasks it starts from; held-out suites share the ids.
 
     proposals  whether a critic that is a model also writes programs, beside the rules'; they are validated like these
+    tracker    where its numbers go besides: trackio or Weights & Biases; no part of what makes two runs the same
     memory     database of this run, as an SQLAlchemy URL; None: a file in the run's folder
     """
 
@@ -132,6 +150,7 @@ class EvolveRecipe(Record):
     seed: int = Field(default=0, ge=0, lt=2**31)
     rounds: int = Field(ge=0, le=100)
     workers: int = Field(default=2, ge=0, le=256)
+    rollout: Rollout = Field(default=Rollout(), exclude=True)  # no part of what a run is: it may go on elsewhere
     base: Base
     probe: Probe
     critic: CriticSettings = CriticSettings()
@@ -143,6 +162,7 @@ class EvolveRecipe(Record):
     heldout: Heldout
     budget: Limits
     render: Render = Render()
+    tracker: TrackerSettings = TrackerSettings()
     memory: str | None = Field(default=None, pattern=r"^(sqlite|postgresql)(\+\w+)?://\S+$")
 
     @property

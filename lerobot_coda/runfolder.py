@@ -26,8 +26,8 @@ PACKAGES = ("lerobot_policy_coda", "lerobot", "torch", "mujoco", "robosuite", "l
 
 
 def identity(recipe: EvolveRecipe, trains: Mapping[str, Any]) -> str:
-    """What makes two runs the same: the recipe and the train recipes it names."""
-    return content_hash(recipe.model_dump(mode="json"), trains)
+    """What makes two runs the same: the recipe but for its tracker, and the train recipes it names."""
+    return content_hash(recipe.model_dump(mode="json", exclude={"tracker"}), trains)
 
 
 def check(folder: Path, recipe: EvolveRecipe, trains: Mapping[str, Any]) -> None:

@@ -16,10 +16,11 @@ from typing import Any
 import av
 import numpy as np
 from lerobot.configs.video import RGBEncoderConfig
-from lerobot.datasets import compute_stats, dataset_writer
+from lerobot.datasets import dataset_writer
 from lerobot.datasets.aggregate import aggregate_datasets
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
+from libero_pro.clips import Clips, Codec
 from libero_pro.episode import Episode
 from libero_pro.footage import FRAME_AGE, render_episodes, rendered_steps, shown_steps
 from libero_pro.record import RecordError, write_atomically
@@ -80,6 +81,7 @@ def write_dataset(
 
     partial_root = root.with_name(root.name + ".partial")
     shutil.rmtree(partial_root, ignore_errors=True)
+    encoder = RGBEncoderConfig(vcodec="h264", preset="ultrafast", crf=20, g=2)
     dataset = LeRobotDataset.create(
         repo_id,
         fps=FPS,
@@ -87,13 +89,13 @@ def write_dataset(
         robot_type="panda",
         features=_features(cameras, size, widths),
         use_videos=True,
-        rgb_encoder=RGBEncoderConfig(vcodec="h264", preset="ultrafast", crf=20, g=2),
+        rgb_encoder=encoder,
         streaming_encoding=True,
-        encoder_threads=1,
         video_backend="pyav",  # else it probes torchcodec and prints its loader errors
-        encoder_queue_maxsize=max(len(e) for e in kept) + 2,  # a whole episode fits: no frame is ever dropped
         video_files_size_in_mb=_VIDEO_FILE_MB,
     )
+    codec = Codec(encoder.vcodec, encoder.pix_fmt, encoder.get_codec_options(encoder_threads=1, as_strings=True), FPS)
+    clips = dataset.writer._streaming_encoder = Clips(codec, partial_root)
     spool = partial_root / "rendered"
     spool.mkdir(parents=True)
     try:
@@ -108,7 +110,7 @@ def write_dataset(
         )
         for number, (episode, images) in enumerate(zip(kept, rendered, strict=True), start=1):
             with _lean_writer():
-                _write_episode(dataset, episode, images, _columns(episode, columns, widths), render_every)
+                _write_episode(dataset, clips, episode, images, _columns(episode, columns, widths), render_every)
             if progress is not None:
                 progress(number, len(kept))
     except BaseException:
@@ -229,34 +231,39 @@ def _columns(episode: Episode, columns: ColumnFn | None, widths: dict[str, int] 
 
 def _write_episode(
     dataset: LeRobotDataset,
+    clips: Clips,
     episode: Episode,
     images: dict[str, np.ndarray],
     columns: dict[str, np.ndarray],
     render_every: int,
 ) -> None:
     steps = len(episode)
+    frames = np.arange(steps + 1)
     wanted = episode.actions if episode.expert_actions is None else episode.expert_actions
-    actions = np.concatenate([wanted, np.zeros((1, 7))]).astype(np.float32)
-    state = episode.proprio.astype(np.float32)
     shown = shown_steps(steps, render_every)
-    row = np.searchsorted(rendered_steps(steps, render_every), shown)
-    ended = np.arange(steps + 1) >= steps - 1
-    for t in range(steps + 1):
-        dataset.add_frame(
-            {
-                **{IMAGE_KEYS[camera]: stack[row[t]] for camera, stack in images.items()},
-                "observation.state": state[t],
-                "action": actions[t],
-                "next.reward": np.array([episode.success and t == steps - 1], np.float32),
-                "next.done": np.array([ended[t]]),
-                "next.success": np.array([ended[t] and episode.success]),
-                FRAME_AGE: np.array([t - shown[t]], np.float32),
-                **{name: values[t] for name, values in columns.items()},
-                "task": episode.scene.instruction,
-            }
-        )
+    ended = frames >= steps - 1
+    videos = {IMAGE_KEYS[camera]: stack for camera, stack in images.items()}
+    clips.add(videos, np.searchsorted(rendered_steps(steps, render_every), shown))
+    rows = {
+        "size": steps + 1,
+        "task": [episode.scene.instruction] * (steps + 1),
+        "episode_index": dataset.meta.total_episodes,
+        "index": frames,  # this and the tasks' numbers are the writer's to fill in
+        "task_index": frames,
+        "frame_index": frames,
+        "timestamp": frames / FPS,
+        **dict.fromkeys(videos),
+        "observation.state": episode.proprio.astype(np.float32),
+        "action": np.concatenate([wanted, np.zeros((1, 7))]).astype(np.float32),
+        "next.reward": (episode.success & (frames == steps - 1)).astype(np.float32),
+        "next.done": ended,
+        "next.success": ended & episode.success,
+        FRAME_AGE: (frames - shown).astype(np.float32),
+        **columns,
+    }
     _save_with(
         dataset,
+        rows,
         {
             "coda/scene": episode.scene.hash,
             "coda/program": episode.scene.program or "",
@@ -269,8 +276,8 @@ def _write_episode(
     )
 
 
-def _save_with(dataset: LeRobotDataset, episode_columns: dict[str, Any]) -> None:
-    """Saves the open episode with columns of its own, which LeRobot's metadata accepts but its writer does not pass."""
+def _save_with(dataset: LeRobotDataset, rows: dict[str, Any], episode_columns: dict[str, Any]) -> None:
+    """Saves an episode with columns of its own, which LeRobot's metadata accepts but its writer does not pass."""
     meta = dataset.meta
     plain = meta.save_episode
 
@@ -279,25 +286,20 @@ def _save_with(dataset: LeRobotDataset, episode_columns: dict[str, Any]) -> None
 
     meta.save_episode = save_episode
     try:
-        dataset.save_episode()
+        dataset.save_episode(rows)
     finally:
         del meta.save_episode
 
 
 @contextmanager
 def _lean_writer() -> Iterator[None]:
-    """Spares LeRobot's writer two thirds of its time, and the terminal its encoder's log, inside the block.
+    """Spares LeRobot's writer its map over every row, and the terminal its encoder's log, inside the block.
 
-    Its writer maps Python over every row to embed images that a video dataset does not have, and takes a 5000-bin
-    histogram of all pixels of every frame; every fourth pixel in both directions gives the same statistics.
+    The map embeds images that a video dataset does not have.
     """
     with ExitStack() as restore:
-        for module, name, lean in (
-            (dataset_writer, "embed_images", lambda rows: rows),
-            (compute_stats, "auto_downsample_height_width", lambda image: image[:, 2::4, 2::4]),
-        ):
-            restore.callback(setattr, module, name, getattr(module, name))
-            setattr(module, name, lean)
+        restore.callback(setattr, dataset_writer, "embed_images", dataset_writer.embed_images)
+        dataset_writer.embed_images = lambda rows: rows
         restore.callback(av.logging.set_libav_level, av.logging.INFO)
         av.logging.set_libav_level(av.logging.ERROR)
         logger = logging.getLogger("lerobot.datasets")

@@ -1,10 +1,11 @@
-"""What a generator may never emit: fingerprints of the 160 LIBERO-Pro test tasks.
+"""What a generator may never emit: fingerprints of the 160 LIBERO-Pro test tasks and of its position grid.
 
 A LIBERO-Pro task is a base task with one thing exchanged, so each axis is recognized by what it exchanges:
 
 * `_swap`    objects (and fixtures) trade places; prompt and goal are the base task's own. Denied: a layout whose every
              object and fixture lies in, or within `MARGIN` of, the rectangle that the released starts of one swap task
              span. That refuses near copies of released starts and fresh draws from the same placement regions alike.
+* position grid  the target 7 cm a step further along x or y, all else in place (`suites.GRID`). Denied like `_swap`.
 * `_task`    another goal in the base layout. Denied: the same (object set, goal), wherever the objects stand. The same
              goal among other objects is allowed: "cream cheese" may be trained where no test asks for it.
 * `_lan`     a paraphrase of the prompt. Denied: the 40 released instructions and every paraphrase in the benchmark's
@@ -37,7 +38,7 @@ from libero_pro.layouts import layout
 from libero_pro.record import RecordError, write_atomically
 from libero_pro.replacement import task_of
 from libero_pro.scene import Goal, SceneSpec
-from libero_pro.suites import BASE, Task, get_task, tasks
+from libero_pro.suites import BASE, GRID, Task, get_task, runnable_tasks, tasks
 
 MARGIN = 0.03  # metres around what the released starts span
 DATA = Path(__file__).parent / "data" / "denylist.json.gz"
@@ -299,7 +300,11 @@ def build(path: Path) -> None:
     lan = {plain(task.prompt()) for base in BASE for task in tasks(f"{base}_lan")}
     data = {
         "schema_version": 1,
-        "swap": [_fingerprint(task) for base in BASE for task in tasks(f"{base}_swap")],
+        "swap": [
+            _fingerprint(get_task(suite, task_id))
+            for suite in (*(f"{base}_swap" for base in BASE), *GRID)
+            for task_id in runnable_tasks(suite)
+        ],
         "task": [_fingerprint(task) for base in BASE for task in tasks(f"{base}_task")],
         "instructions": sorted(lan | _paraphrases()),
     }

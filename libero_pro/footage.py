@@ -101,10 +101,10 @@ def _studio(cameras: tuple[str, ...], profile: Profile, size: int, task: Task) -
 
 def _draw(renderer: Renderer, job: _RenderJob, ask: Ask) -> None:
     """Writes (cameras, n, H, W, 3) uint8 to the job's path."""
-    stacks: list[list[np.ndarray]] = [[] for _ in renderer.cameras]
-    for index, qpos in enumerate(job.qpos):
-        site_rgba = job.site_rgba[min(index, len(job.site_rgba) - 1)]
-        images = renderer.render(Frame(qpos, job.body_pos, job.body_quat, site_rgba, job.scene.look))
-        for stack, camera in zip(stacks, renderer.cameras, strict=True):
-            stack.append(images[camera])
-    np.save(job.path, np.array(stacks, np.uint8), allow_pickle=False)
+    rgba = np.broadcast_to(job.site_rgba, (len(job.qpos), *job.site_rgba.shape[1:]))
+    frames = [
+        Frame(qpos, job.body_pos, job.body_quat, colors, job.scene.look)
+        for qpos, colors in zip(job.qpos, rgba, strict=True)
+    ]
+    images = renderer.film(frames)
+    np.save(job.path, np.array([images[camera] for camera in renderer.cameras]), allow_pickle=False)

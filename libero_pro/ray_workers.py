@@ -17,11 +17,15 @@ yet waits for a cluster that grows, while the others work. What is lost with a n
 
 import hashlib
 import importlib
+import logging
 import os
+import re
+import socket
 import sys
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from queue import SimpleQueue
@@ -55,8 +59,10 @@ class RayWorkers:
             address = address or os.environ.get("RAY_ADDRESS")
             own = {} if address else {"include_dashboard": False, "object_store_memory": OBJECT_STORE}
             try:
-                ray.init(address=address, log_to_driver=False, **own)
-            except (ConnectionError, ValueError, RuntimeError) as error:
+                if address:
+                    _knock(address)
+                ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING, **own)
+            except (OSError, ValueError, RuntimeError) as error:
                 raise RecordError(
                     f"no Ray cluster answers at {address or 'this machine'} ({error}); start one with "
                     "`ray start --head`, or leave the address out"
@@ -101,8 +107,7 @@ class _Actor:
             answer = ray.get(self.pending)
         except ray.exceptions.RayError as error:
             alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-            kind = "gone" if self._node and self._node not in alive else "lost"
-            return kind, " ".join(str(error).split())[:300]
+            return "gone" if self._node and self._node not in alive else "lost", _reason(error)
         if not self.ready:
             self._node, theirs = answer
             _compare(self._node, theirs)
@@ -143,6 +148,7 @@ class _Station:
         os._exit(1)  # as a worker process does when `serve` returns
 
 
+@cache
 def installed() -> dict[str, str]:
     """What must be the same on every machine for the same episodes: name -> version, of this package its source."""
     source = hashlib.sha256()
@@ -152,6 +158,13 @@ def installed() -> dict[str, str]:
     return {"python": sys.version.split()[0], **versions, "libero_pro": source.hexdigest()[:12]}
 
 
+def _knock(address: str) -> None:
+    """OSError if nobody listens there: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
 def _compare(node: str, theirs: dict[str, str]) -> None:
     for name, mine in installed().items():
         if theirs.get(name) != mine:
@@ -159,6 +172,13 @@ def _compare(node: str, theirs: dict[str, str]) -> None:
                 f"Ray's node {node[:12]} has {name} {theirs.get(name)}, this machine {mine}: episodes would differ, "
                 "install the same there"
             )
+
+
+def _reason(error: Exception) -> str:
+    """Ray's message in a line: of a failed start the cause, which comes last."""
+    text = re.sub(r"\x1b\[\d+m", "", str(error))  # without colors
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["no reason given"]
+    return lines[-1 if getattr(error, "actor_init_failed", False) else 0][:300]
 
 
 def _ray() -> Any:

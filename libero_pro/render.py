@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from libero_pro import gl, looks
+from libero_pro import gl, looks, unseen
 from libero_pro.episode import Episode
 from libero_pro.record import RecordError
 from libero_pro.scene import Look
@@ -80,6 +80,7 @@ class Renderer:
         self._viewport = mujoco.MjrRect(0, 0, size, size)
         with _reduced(model, profile), _buffer_size(model, size):
             self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150)
+            self._faces = unseen.uploaded(model)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
         # OpenGL shuts down before the interpreter collects a forgotten renderer, which would then complain.
         reference = weakref.ref(self)
@@ -91,6 +92,31 @@ class Renderer:
         names = list(self.cameras) if cameras is None else list(cameras)
         with self._showing(frame):
             return {name: self._draw(self._id(name))[::-1, ::-1] for name in names}
+
+    def film(self, frames: Sequence[Frame]) -> dict[str, np.ndarray]:
+        """Images (n, size, size, 3) uint8 of the frames of one episode by camera name, equal to those of `render`.
+
+        Meant for many frames: for each camera OpenGL first loses what it can show in none of them, unless a mirror may.
+        """
+        with _worn(self._model, frames[0]):
+            if unseen.mirrors(self._model):
+                return {name: np.array([self.render(frame, [name])[name] for frame in frames]) for name in self.cameras}
+        self._current()
+        poses = [self._poses(frame) for frame in frames]
+        geom_pos, geom_rot, camera_pos, camera_rot = (np.array(arrays) for arrays in zip(*poses, strict=True))
+        model, samples = self._model, _sample_positions()
+        images: dict[str, np.ndarray] = {}
+        for name, index in self.cameras.items():
+            series = unseen.Series(camera_pos[:, index], camera_rot[:, index], geom_pos, geom_rot)
+            focal = self.size / 2 / np.tan(np.radians(model.cam_fovy[index]) / 2)
+            lens = unseen.Lens(self.size, focal, model.vis.map.znear * model.stat.extent, samples)
+            shots = []
+            with unseen.left_out(model, self._context, self._faces, series, lens) as groups:
+                for frame, shown in zip(frames, groups, strict=True):
+                    with _grouped(model, shown):
+                        shots.append(self.render(frame, [name])[name])
+            images[name] = np.array(shots)
+        return images
 
     def segment(self, frame: Frame, camera: str) -> np.ndarray:
         """(size, size) int32 ids of the geoms that each pixel of the camera's image shows, -1 for none."""
@@ -146,13 +172,23 @@ class Renderer:
         mujoco.mjr_readPixels(image, None, self._viewport, self._context)
         return image
 
+    def _current(self) -> None:
+        if self._context is None:
+            raise RecordError("the renderer is closed; build a new one")
+        self._gl.make_current()
+
+    def _poses(self, frame: Frame) -> tuple[np.ndarray, ...]:
+        """Places and rotations of geoms, then of cameras, in the frame."""
+        with self._showing(frame, draw=False):
+            data = self._data
+            flat = data.geom_xpos, data.geom_xmat.reshape(-1, 3, 3), data.cam_xpos, data.cam_xmat.reshape(-1, 3, 3)
+            return tuple(array.copy() for array in flat)
+
     @contextlib.contextmanager
     def _showing(self, frame: Frame, draw: bool = True) -> Iterator[None]:
         """Puts the frame into the renderer's data, and into the shared model until the block ends."""
         if draw:
-            if self._context is None:
-                raise RecordError("the renderer is closed; build a new one")
-            self._gl.make_current()
+            self._current()
         with _worn(self._model, frame):
             pose(self._model, self._data, frame)
             yield
@@ -217,6 +253,27 @@ def _worn(model: Any, frame: Frame) -> Iterator[None]:
     finally:
         for name, value in kept.items():
             getattr(model, name)[:] = value
+
+
+@contextlib.contextmanager
+def _grouped(model: Any, groups: np.ndarray) -> Iterator[None]:
+    """The model with its geoms in other groups, some of which are not drawn."""
+    kept = model.geom_group.copy()
+    model.geom_group[:] = groups
+    try:
+        yield
+    finally:
+        model.geom_group[:] = kept
+
+
+def _sample_positions() -> np.ndarray:
+    """Where in a pixel the current framebuffer takes its samples: (n, 2) from the lower left corner, or the center."""
+    from OpenGL import GL
+
+    count = int(GL.glGetIntegerv(GL.GL_SAMPLES))
+    if count == 0:
+        return np.full((1, 2), 0.5)
+    return np.array([GL.glGetMultisamplefv(GL.GL_SAMPLE_POSITION, index) for index in range(count)]).reshape(count, 2)
 
 
 @contextlib.contextmanager

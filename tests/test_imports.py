@@ -17,6 +17,7 @@ MAY_IMPORT_LEROBOT = {
     "lerobot_coda/training.py",
     "lerobot_coda/backbones/families.py",
     "lerobot_coda/backbones/pi0.py",
+    "lerobot_coda/backbones/pi0_fast.py",
     "lerobot_coda/backbones/smolvla.py",
     "lerobot_policy_coda.py",
 }

@@ -1,4 +1,4 @@
-"""Pages made from the code at build time: commands, recipes, operations, defects, published numbers, results.
+"""Pages made from the code at build time: commands, recipes, operations, defects, published numbers, figures.
 
 mkdocs calls `on_files`; the tests call `pages`, so that links into generated pages are checked too.
 """
@@ -6,10 +6,12 @@ mkdocs calls `on_files`; the tests call `pages`, so that links into generated pa
 import argparse
 import html
 import inspect
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from docstrings import listed  # beside this file; mkdocs puts its folder on the path
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -37,6 +39,7 @@ def pages() -> dict[str, str]:
         "reference/operations.md": operations(),
         "reference/defects.md": defects(),
         "reference/published.md": published(),
+        "reference/figures.md": figures(),
     }
 
 
@@ -50,10 +53,8 @@ def result_files() -> list[Path]:
 
 def commands() -> str:
     """Every command with its options, from the parser itself."""
-    from lerobot_coda.cli import _parser
-
     lines = ["# Commands", "", "From `lerobot-coda --help` and each command's own.", ""]
-    for name, parser, summary in _subparsers(_parser()):
+    for name, parser, summary in _subparsers(whole_parser()):
         lines += [f"## {name}", "", f"{summary}.", "", "```text", parser.format_usage().strip(), "```", ""]
         lines += _options(parser)
         for verb, nested, told in _subparsers(parser):
@@ -62,6 +63,17 @@ def commands() -> str:
         if parser.epilog:
             lines += ["```text", parser.epilog.strip(), "```", ""]
     return "\n".join(lines)
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """The parser of `lerobot-coda` with all of its commands."""
+    from lerobot_coda.cli import COMMANDS
+
+    parser = argparse.ArgumentParser(prog="lerobot-coda")
+    subparsers = parser.add_subparsers(required=True)
+    for command in COMMANDS:
+        command.add(subparsers)
+    return parser
 
 
 def _subparsers(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser, str]]:
@@ -90,6 +102,7 @@ def recipes() -> str:
     """Every key of the recipes, from the models that check them."""
     from lerobot_coda.baselines import ARMS, Arm
     from lerobot_coda.critic.settings import CriticSettings
+    from lerobot_coda.experiment import Experiment
     from lerobot_coda.recipe import DemosRecipe, EvolveRecipe
 
     lines = [
@@ -97,11 +110,11 @@ def recipes() -> str:
         "",
         "An evolve recipe is a YAML file with the keys of `EvolveRecipe`; a name with a type in a table below is a "
         "block with its own keys. Train recipes are LeRobot's own (`lerobot-train --config_path`). What builds the "
-        "dataset of a train recipe stands in `demos/<last part of dataset.repo_id>.yaml` beside it. A key that is "
-        "unknown is refused, with the nearest one that exists.",
+        "dataset of a train recipe stands in `demos/<last part of dataset.repo_id>.yaml` beside it (`DemosRecipe`). "
+        "`lerobot-coda experiment` reads an `Experiment`. A key that is unknown is refused, with the nearest one.",
         "",
     ]
-    for model in _with_nested((EvolveRecipe, DemosRecipe, CriticSettings)):
+    for model in _with_nested((EvolveRecipe, DemosRecipe, Experiment, CriticSettings)):
         lines += _model(model, f"## {model.__name__}")
     lines += ["## Arms", "", _doc(Arm), "", f"| arm | {' | '.join(Arm.model_fields)} |"]
     lines += [f"|---|{'---|' * len(Arm.model_fields)}"]
@@ -149,8 +162,6 @@ def _model(model: type[BaseModel], heading: str) -> list[str]:
 
 def _doc(model: type) -> str:
     """Its docstring with aligned entries as a list."""
-    from docs.hooks.docstrings import listed
-
     return listed(inspect.cleandoc(model.__doc__ or ""))
 
 
@@ -161,7 +172,7 @@ def _type(field: FieldInfo) -> str:
     name = kind.__name__ if inspect.isclass(kind) and not getattr(kind, "__args__", ()) else str(kind)
     for prefix in ("typing.", "lerobot_coda.recipe.", "lerobot_coda.", "libero_pro.operations.", "libero_pro.scene."):
         name = name.replace(prefix, "")
-    return f"`{name if len(name) < 90 else name[:88] + '…'}`".replace("|", "\\|")
+    return f"`{name if len(name) < 90 else name[:88] + '…'}`"
 
 
 def _default(field: FieldInfo) -> str:
@@ -180,7 +191,7 @@ def _bounds(field: FieldInfo) -> str:
             value = getattr(bound, name, None)
             if value is not None:
                 told.append(f"{sign} `{value}`" if name == "pattern" else f"{sign} {value}")
-    return ", ".join(told).replace("|", "\\|")
+    return ", ".join(told)
 
 
 def _shown(value: Any) -> str:
@@ -226,6 +237,29 @@ def published() -> str:
         if rows:
             lines += [f"## {axis}", "", f"| model | {' | '.join(BASE)} | source |", f"|---|{'---|' * 5}", *rows, ""]
     lines += ["`lerobot-coda compare FOLDER --published` prints these beside a benchmark of yours.", ""]
+    return "\n".join(lines)
+
+
+def figures() -> str:
+    """Every figure under results/, with its interval and the command that makes it."""
+    lines = [
+        "# Figures",
+        "",
+        "What the files `results/*.json` hold. [Results](../results/README.md) say how to read them.",
+        "",
+    ]
+    for path in sorted((ROOT / "results").glob("*.json")):
+        rows = json.loads(path.read_text())
+        lines += [f"## {path.stem}", "", "```bash", *dict.fromkeys(row["command"] for row in rows), "```", ""]
+        lines += ["| figure | value | 95 % interval | n | unit | against |", f"|{'---|' * 6}"]
+        for row in rows:
+            known = row.get("low") is not None and row.get("high") is not None
+            interval = f"{row['low']:.4g} to {row['high']:.4g}" if known else ""
+            value = f"{row['value']:.4g}" if isinstance(row["value"], int | float) else row["value"]
+            peer = f"{row['ratio']:.3g} x {row['peer']}" if row.get("ratio") is not None else ""
+            told = (row["figure"], value, interval, row.get("n") or "", row.get("unit") or "", peer)
+            lines.append(f"| {' | '.join(_cell(str(part)) for part in told)} |")
+        lines.append("")
     return "\n".join(lines)
 
 

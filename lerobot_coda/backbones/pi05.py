@@ -13,7 +13,7 @@ class Pi05Backbone(Pi0Backbone):
         return ()
 
     def conditioned(self) -> tuple[nn.Module, int]:
-        return self.policy.model.time_mlp_out, self.policy.model.time_mlp_out.out_features
+        return self.policy.model.action_in_proj, self.policy.model.action_in_proj.out_features
 
     def adapted(self) -> str | None:
         targets = super().adapted()

@@ -46,7 +46,7 @@ def load_verified(policy_class: Any, path: str | Path, config: Any, **kwargs: An
     try:
         policy = policy_class.from_pretrained(folder, config=config, **kwargs)
     except RuntimeError as error:
-        raise ValueError(f"backbone_path '{path}' does not fit these settings: {_first_lines(error)}") from None
+        raise ValueError(f"backbone_path '{path}' does not fit these settings: {first_lines(error)}") from None
     verify(policy, folder / "model.safetensors")
     return policy
 
@@ -76,5 +76,6 @@ def verify(policy: torch.nn.Module, file: Path) -> None:
                 raise ValueError(f"{file}: parameter '{name}' was not loaded: the file holds other values")
 
 
-def _first_lines(error: Exception) -> str:
+def first_lines(error: BaseException) -> str:
+    """What an error says, on one line of at most 300 characters."""
     return " ".join(str(error).split())[:300]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
+from lerobot_coda.console import add_options, display_of
 from lerobot_coda.preflight import check_critic, preflight
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def add(commands: Any) -> None:
         "--pairs", type=int, metavar="N", help="pairs of scenes that test a program (default: the recipe's; 0: none)"
     )
     parser.add_argument("--output", type=Path, required=True, help="results folder; an interrupted run goes on")
+    add_options(parser)
     parser.set_defaults(run=_run)
 
 
@@ -56,11 +58,10 @@ def _run(arguments: argparse.Namespace) -> None:
         recipe = recipe.model_copy(update={"validation": changed})
     preflight(arguments.output, needs_gl=True)
     check_critic(recipe.critic)
-    from lerobot_coda.console import Display
     from lerobot_coda.engine import LiberoEngine
     from lerobot_coda.examination import examine
 
-    display = Display()
+    display = display_of(arguments)
     found = examine(
         recipe,
         arguments.policy,

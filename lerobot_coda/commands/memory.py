@@ -40,7 +40,13 @@ def add(commands: Any) -> None:
     verbs = parser.add_subparsers(required=True, metavar="VERB")
 
     def verb(name: str, help: str, run: Any) -> argparse.ArgumentParser:
-        made = verbs.add_parser(name, help=help)
+        own = [line for line in _EXAMPLE.splitlines() if line.startswith(f"  lerobot-coda memory {name} ")]
+        made = verbs.add_parser(
+            name,
+            help=help,
+            epilog="\n".join(["example:", *own]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         made.set_defaults(run=run)
         if name == "import":
             made.add_argument("folder", type=Path, metavar="FOLDER", help="what `memory export` wrote")

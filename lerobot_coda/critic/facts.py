@@ -15,7 +15,8 @@ class Hold:
     """An object between both pads from instant `first` to `last`, the gripper commanded closed at some time.
 
     rise    its highest point over where it stood at the start;  at_end: it was held when the episode ended
-    opened  the fingers were told to open before it was lost;  fall: how far it fell from there to its last place
+    opened  the fingers were told to open before it was lost;  fall: how far it fell, from where they were told to (else
+            from where it was lost), to its last place
     """
 
     name: str

@@ -23,10 +23,10 @@ import numpy as np
 
 from lerobot_coda.critic.diagnosis import Mode
 from lerobot_coda.critic.evidence import Claimed
-from lerobot_coda.critic.measure import goal_objects, unsatisfied
+from lerobot_coda.critic.measure import goal_objects, measure, unsatisfied
 from lerobot_coda.critic.simulator import AT_RECEPTACLE, CLEAR
 from libero_pro.episode import Episode
-from libero_pro.goals import owner, player
+from libero_pro.goals import player
 from libero_pro.layouts import layout
 from libero_pro.operations import Resumption
 from libero_pro.record import RecordError
@@ -196,10 +196,7 @@ def _instant(name: Instant, expert: Episode, target: str) -> int | None:
     if name == "lifted":
         return int(lifted[0]) if len(lifted) else None
     predicate = next((p for p in expert.scene.goal if len(p) > 2 and p[1] == target), None)
-    receptacle = owner(predicate[2], expert.object_names) if predicate else None
-    if receptacle is None:
+    if predicate is None:
         return None
-    to = expert.object_pos[:, expert.object_names.index(receptacle), :2]
-    gap = np.linalg.norm(expert.object_pos[:, index, :2] - to, axis=-1)
-    over = lifted[gap[lifted] < AT_RECEPTACLE / 2]
+    over = lifted[measure(expert, predicate).destination[lifted] < AT_RECEPTACLE / 2]
     return int(over[0]) if len(over) else None

@@ -29,6 +29,7 @@ SECOND = 20  # control steps
 TWITCH = 14  # control steps in which the fingers do not come together: closed for less was no attempt, if the hand
 ABANDONED = 0.03  # came so much nearer (m) to the target afterwards
 MOVED_PART = 0.1  # of its way to the threshold: a part that was moved, not brushed
+MOVES = 0.005  # of its way in a control step: a part that is being moved
 ON_PART = 0.03  # a gripper that closes this near a handle is at it
 
 
@@ -64,7 +65,7 @@ def measure(episode: Episode, predicate: tuple[str, ...] | None = None) -> Facts
     touches = np.flatnonzero(_touches(e, predicate[1]))
     spoken = {word for spoken in e.scene.goal for word in spoken[1:]}
     spoken |= {name for name in (target, receptacle) if name}
-    closings = _closings(e, beyond, distance, spoken)
+    closings = _closings(e, beyond, distance, spoken, _elsewhere(e, predicate))
     others = [hold for name in names if name not in spoken for hold in _holds(e, name)]
     others.sort(key=lambda hold: hold.first - hold.last)
     away = np.linalg.norm(e.object_pos[0][None] - e.eef_pos[:, None], axis=-1).min(axis=1, initial=np.inf)
@@ -126,12 +127,15 @@ def _holds(e: Episode, name: str) -> tuple[Hold, ...]:
         told = e.actions[:, 6] > 0
         before = told[max(first - TAKES, 0) : last + 1]
         at_end = last >= len(e) - 1
-        rise, fall = float((height[first : last + 1] - height[0]).max()), float(height[last] - height[-1])
+        rise = float((height[first : last + 1] - height[0]).max())
         closing = bool((before[1:] & ~before[:-1]).any() or (first < TAKES and before.any()))
         if (len(run) < FIRM and not at_end) or not (closing or (before.any() and rise >= LIFTED)):
             continue  # fingers that were closed before push with both pads
-        opened = not told[max(last - OPENS, first) : last + 1].all()
-        found.append(Hold(name, first, last, rise, at_end, opened, fall))
+        late = max(last - OPENS, first)
+        opens = np.flatnonzero(~told[late : last + 1])
+        let_go = late + int(opens[0]) if len(opens) else last  # the pads may go along for a while
+        fall = float(height[let_go] - height[-1])
+        found.append(Hold(name, first, last, rise, at_end, bool(len(opens)), fall))
     return tuple(found)
 
 
@@ -224,14 +228,33 @@ def _other_part(e: Episode, predicate: tuple[str, ...]) -> tuple[str, float, int
     return best
 
 
-def _closings(e: Episode, beyond: np.ndarray, distance: np.ndarray, spoken: set[str]) -> tuple[Closing, ...]:
-    """Every time that the gripper was told to close for long enough to take something."""
+def _elsewhere(e: Episode, predicate: tuple[str, ...]) -> np.ndarray:
+    """(T+1,) bool: what another of the goal's predicates is about is held, or is a part that moves."""
+    found = np.zeros(len(e.eef_pos), bool)
+    for other in e.scene.goal:
+        if other[1] == predicate[1]:
+            continue
+        progress = _progress(e, other)
+        found |= np.abs(np.diff(progress, prepend=progress[:1])) > MOVES
+        for hold in _holds(e, other[1]):
+            found[hold.first : hold.last + 1] = True
+    return found
+
+
+def _closings(
+    e: Episode, beyond: np.ndarray, distance: np.ndarray, spoken: set[str], elsewhere: np.ndarray
+) -> tuple[Closing, ...]:
+    """Every time that the gripper was told to close for long enough to take something.
+
+    Not where it took what another of the goal's predicates is about (`elsewhere`, by instant): that was no attempt at
+    this one.
+    """
     closed = np.concatenate([[False], e.actions[:, 6] > 0, [False]])
     starts, stops = np.flatnonzero(~closed[:-1] & closed[1:]), np.flatnonzero(closed[:-1] & ~closed[1:])
     outside = {name: _gap(e, i) for i, name in enumerate(e.object_names) if name not in spoken}
     found = []
     for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-        if stop - start < CLOSES:
+        if stop - start < CLOSES or elsewhere[start : stop + 1].any():
             continue
         other = min(outside, key=lambda name: float(outside[name][start]), default=None)
         away = float(outside[other][start]) if other else float("inf")

@@ -26,7 +26,7 @@ BESIDE = 0.02  # fingers this far outside the footprint of another object did no
 KEPT = 3  # instants in both fingers after which an object was taken, not brushed
 PART_DONE = 1.0  # of its way: another part that ended open where it was closed, on where it was off
 SHOWN = 3  # frames as evidence
-CRITIC_VERSION = "2"
+CRITIC_VERSION = "3"
 
 
 class Finding(NamedTuple):
@@ -90,7 +90,7 @@ def _decide(f: Facts, truncated: bool) -> Finding:
 def _kept(f: Facts) -> Finding:
     """It is still in the fingers."""
     over = f.outside[-1] < INSIDE / 2 if np.isfinite(f.outside[-1]) else f.destination[-1] < AT_RECEPTACLE
-    if over:
+    if over and f.away <= FAR_AWAY:  # distances are horizontal: it may be far above
         there = f.outside < INSIDE / 2 if np.isfinite(f.outside[-1]) else f.destination < AT_RECEPTACLE
         came = int(np.flatnonzero(~there)[-1]) + 1 if (~there).any() else 0
         reason = "it was still held over the receptacle when time was up"

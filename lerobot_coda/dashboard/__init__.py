@@ -1,5 +1,6 @@
 """The page of a run that is under way, in a browser: `serve(run)`. It reads the run's folder and writes nothing."""
 
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -11,43 +12,47 @@ __all__ = ["HOST", "PORT", "serve"]
 
 
 def serve(run: Path, host: str = HOST, port: int = PORT) -> None:
-    """Serves the page of the run in the folder `run` until it is interrupted.
+    """Serves the page of the run in the folder `run` until it is interrupted; port 0 takes any that is free.
 
-    Raises RecordError where gradio is missing, `run` is no folder or the address cannot be had. A Space needs no more
-    than this call with the host "0.0.0.0".
+    Raises RecordError where gradio is missing, `run` is no folder or the address cannot be had. The app of a Space is
+    this call with the host "0.0.0.0".
     """
     run = Path(run).absolute()
     if not run.is_dir():
         raise RecordError(f"{run} is no folder; give the one that `lerobot-coda evolve` writes to")
-    _check_address(host, port)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
+    with _listening(host, port) as found:
+        try:
+            import gradio as gr
+            import uvicorn
+            from fastapi import FastAPI
+        except ModuleNotFoundError as error:
+            raise RecordError(
+                f"the dashboard needs {error.name}: pip install 'lerobot_policy_coda[dashboard]'"
+            ) from None
+        from lerobot_coda.dashboard.page import FONTS, MONOSPACE, STYLE, build_page
+
+        # Not `launch`: it gives up where the server needs more than five seconds, as beside a run that is at work.
+        app = gr.mount_gradio_app(
+            FastAPI(),
+            build_page(run),
+            path="/",
+            footer_links=[],
+            run_history=False,
+            allowed_paths=[str(run / "report")],
+            theme=gr.themes.Base(font=FONTS, font_mono=MONOSPACE),
+            css=STYLE,
+        )
+        print(f"dashboard of {run}: http://{host}:{found.getsockname()[1]} (Ctrl-C ends it)", flush=True)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run(sockets=[found])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket at the address; RecordError if it cannot be had."""
     try:
-        import gradio as gr
-    except ModuleNotFoundError:
-        raise RecordError("the dashboard needs gradio: pip install 'lerobot_policy_coda[dashboard]'") from None
-    from lerobot_coda.dashboard.page import FONTS, MONOSPACE, STYLE, build_page
-
-    print(f"dashboard of {run}: http://{host}:{port} (Ctrl-C ends it)", flush=True)
-    build_page(run).launch(
-        server_name=host,
-        server_port=port,
-        share=False,
-        quiet=True,
-        footer_links=[],
-        run_history=False,
-        allowed_paths=[str(run / "report")],
-        theme=gr.themes.Base(font=FONTS, font_mono=MONOSPACE),
-        css=STYLE,
-    )
-
-
-def _check_address(host: str, port: int) -> None:
-    """RecordError if the page could not be served there."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise RecordError(f"{host}:{port} cannot be served ({reason}); choose others with --host and --port") from None

@@ -1,7 +1,7 @@
 """What a run folder tells while its run is under way: a look is taken again and again, and never touches the run."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +40,10 @@ class Meter:
 
 @dataclass(frozen=True)
 class Fallen:
-    """Something that was decided: `kind` is failures (a cluster was found), verdict or decision. `at` is UTC."""
+    """Something that was decided: `kind` is cluster (of failures, found), verdict (on one) or decision (on a program).
+
+    `at` is UTC.
+    """
 
     at: str
     round: int
@@ -173,22 +176,19 @@ def _fallen(run: Path, missing: list[str]) -> Iterable[Fallen]:
         decided, verdicts, clusters = (folder / f"{name}.json" for name in ("progress", "verdicts", "clusters"))
         if decided.is_file():
             for row in _decisions(decided, missing):
-                yield Fallen(
-                    _at(decided), number, "decision", *(str(row.get(k)) for k in ("program", "action", "reason"))
-                )
-        modes = {}
+                program, action, reason = (str(row.get(key)) for key in ("program", "action", "reason"))
+                yield Fallen(_at(decided), number, "decision", program, action, reason)
         found = rows_of(clusters, missing, "what was found is not shown") if clusters.is_file() else []
-        for row in found:
-            modes[row.get("hash")] = str(row.get("mode"))
+        modes = {str(row.get("hash")): str(row.get("mode")) for row in found}
         if verdicts.is_file():
             for row in rows_of(verdicts, missing, "its verdicts are not shown"):
-                what = f"failures of {modes.get(row.get('cluster'), 'a lost cluster')}"
-                yield Fallen(_at(verdicts), number, "verdict", what, str(row.get("outcome")), str(row.get("reason")))
+                mode = modes.get(str(row.get("cluster")), "a cluster that is lost")
+                yield Fallen(_at(verdicts), number, "verdict", mode, str(row.get("outcome")), str(row.get("reason")))
         for row in found:
-            causes = row.get("causes")
-            told = ", ".join(f"{cause} {n}" for cause, n in causes.items()) if isinstance(causes, Mapping) else ""
-            size = len(row.get("diagnoses") or ())
-            yield Fallen(_at(clusters), number, "failures", modes[row.get("hash")], f"{size} failures", told)
+            causes, members = row.get("causes"), row.get("diagnoses")
+            told = ", ".join(f"{cause} {n}" for cause, n in causes.items()) if isinstance(causes, dict) else ""
+            size = f"{len(members)} failures" if isinstance(members, list) else ""
+            yield Fallen(_at(clusters), number, "cluster", str(row.get("mode")), size, told)
 
 
 def _decisions(path: Path, missing: list[str]) -> list[dict[str, Any]]:

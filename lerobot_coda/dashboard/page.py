@@ -18,16 +18,24 @@ REFRESH_S = 5.0
 FONTS = ("system-ui", "sans-serif")
 MONOSPACE = ("ui-monospace", "monospace")
 STYLE = """
-.gradio-container { max-width: 64rem !important; margin: 0 auto; }
+.gradio-container { width: 100%; max-width: 64rem !important; margin: 0 auto; }
+.gradio-container .column, .gradio-container .wrap, .gradio-container main { min-width: 0; }
 .live h1 { font-size: 1.6rem; } .live h2 { font-size: 1.2rem; margin-top: 1rem; border-bottom: 1px solid currentColor; }
 .live p, .live td, .live th, .live li { font-size: .95rem; line-height: 1.5; } .live .note { opacity: .8; }
-.live progress { width: 100%; height: 1rem; accent-color: #0072B2; } .live .meter { margin: .4rem 0; }
+.live progress { width: 100%; height: .9rem; appearance: none; border: 1px solid currentColor; background: none; }
+.live progress::-webkit-progress-bar { background: none; } .live .meter { margin: .4rem 0; }
+.live progress::-webkit-progress-value { background: #0072B2; }
+.live progress::-moz-progress-bar { background: #0072B2; }
 .live .missing { border-left: 4px solid currentColor; padding-left: .8rem; margin: .6rem 0; overflow-wrap: anywhere; }
 .live .failures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(16rem, 100%), 1fr)); gap: 1rem; }
 .live figure { margin: 0; } .live figure > * { width: 100%; } .live .plan { max-height: 16rem; }
 .live .wide { overflow-x: auto; } .live table { border-collapse: collapse; width: 100%; }
 .live td, .live th { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8888; vertical-align: top; }
-.live tr.failures { display: table-row; }
+@media (max-width: 40rem) {
+  .live thead { display: none; } .live tr { display: block; padding: .4rem 0; border-bottom: 1px solid #8888; }
+  .live td { display: inline; padding: 0 .3rem 0 0; border: 0 !important; } .live td:last-child { display: block; }
+  .live td:nth-child(2)::before { content: "round "; }
+}
 """
 
 
@@ -82,9 +90,8 @@ def build_page(run: Path) -> Any:
             gr.HTML(elem_classes="live", elem_id=name, js_on_load=None)
             for name in ("progress", "budget", "failures", "decisions")
         )
-        with gr.Group(elem_classes="live"):
-            gr.HTML("<h2>Success over rounds</h2>", js_on_load=None)
-            curve = gr.Plot(show_label=False, container=False, elem_id="curve")
+        gr.HTML("<h2>Success over rounds</h2>", elem_classes="live", js_on_load=None)
+        curve = gr.Plot(show_label=False, container=False, elem_id="curve")
         seen = gr.State(())
 
         def refresh(before: Sequence[Any]) -> list[Any]:

@@ -64,7 +64,7 @@ def tree(found: Mapping[str, Any]) -> Tree:
     made = branch(tree, "made by" if found["made_by"] else "made by no program: a start of the task itself")
     for program in (*found["made_by"], *found["ancestors"]):
         made = branch(made, f"{program['name']} ({program['hash']})")
-    gates = branch(tree, "gates")
+    gates = branch(tree, "gates" if found["gates"] else "put through no gate")
     for gate in found["gates"]:
         branch(gates, "accepted" if gate["accepted"] else f"rejected by {gate['gate']}: {gate['reason']}")
     happened = branch(tree, _count(found["episodes"], "episode"))
@@ -76,9 +76,9 @@ def tree(found: Mapping[str, Any]) -> Tree:
             branch(told, f"{diagnosis['critic']}: {diagnosis['cause']} in {diagnosis['stage']}. {said}")
     led = branch(tree, _count(found["clusters"], "cluster") if found["clusters"] else "led to nothing")
     for cluster in found["clusters"]:
-        name, causes = cluster["hash"], cluster["body"].get("causes", {})
-        told = ", ".join(f"{cause} {count}" for cause, count in causes.items())
-        own = branch(led, f"cluster {name}: {cluster['mode']} in {cluster['suite']} ({told})")
+        name = cluster["hash"]
+        causes = ", ".join(f"{cause} {count}" for cause, count in cluster["body"].get("causes", {}).items())
+        own = branch(led, f"cluster {name}: {cluster['mode']} in {cluster['suite']} ({causes})")
         for review in (r for r in found["reviews"] if r["cluster"] == name):
             branch(own, f"reviewed by {review['critic']}: {review['invalid'] or 'a usable answer'}")
         for proposal in (p for p in found["proposals"] if p["cluster"] == name):
@@ -86,12 +86,19 @@ def tree(found: Mapping[str, Any]) -> Tree:
         for verdict in (v for v in found["verdicts"] if v["cluster"] == name):
             branch(own, f"{verdict['outcome']}, for {verdict['program']}: {verdict['body'].get('reason', '')}")
     for program in found["led_to"]:
-        own = branch(led, f"program {program['name']} ({program['hash']})")
+        own = branch(led, f"program {program['name']} ({program['hash']}): {_changes(program['body'])}")
         for measured in (m for m in found["measurements"] if m["program"] == program["hash"]):
             branch(own, f"round {measured['round']}: progress {measured['progress']:+.2f}, p={measured['p_value']:.2g}")
         for decision in (d for d in found["decisions"] if d["program"] == program["hash"]):
             branch(own, f"round {decision['round']}: {decision['action']}, {decision['reason']}")
     return tree
+
+
+def _changes(program: Mapping[str, Any]) -> str:
+    """What a program's scenes change: "permute + resample at difficulty 0.50"."""
+    generation = program.get("generation", {})
+    kinds = " + ".join(operation["op"] for operation in generation.get("operations", ()))
+    return f"{kinds or 'nothing'} at difficulty {generation.get('difficulty', 0.0):.2f}"
 
 
 def _count(things: Sequence[Any], name: str) -> str:

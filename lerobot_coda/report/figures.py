@@ -127,6 +127,6 @@ def styled(figure: Any, height: int = 380) -> Any:
         height=height,
         margin={"l": 60, "r": 20, "t": 20, "b": 60},
         font={"size": 14},
-        legend={"orientation": "h", "y": 1.12},
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.02},  # grows upward where it is narrow
     )
     return figure

@@ -69,4 +69,5 @@ def scene_figure(points: Sequence[ScenePoint]) -> Any:
         )
     figure.update_xaxes(title="to the right of the robot, m", zeroline=False)
     figure.update_yaxes(title="away from the robot, m", zeroline=False, scaleanchor="x")
+    figure.update_layout(showlegend=True)
     return figure

@@ -20,9 +20,9 @@ from lerobot_coda.configuration_coda import CodaConfig
 from lerobot_coda.modeling_coda import CodaPolicy, split_in_time
 from lerobot_coda.processor_coda import make_coda_pre_post_processors
 
-FAMILIES = ("act", "smolvla", "pi0", "pi05", "xvla", "diffusion")
+FAMILIES = ("act", "smolvla", "pi0", "pi05", "pi0_fast", "xvla", "diffusion")
 NEEDS = {"smolvla": "num2words", "diffusion": "diffusers"}
-DRAWING = tuple(family for family in FAMILIES if family != "act")
+CONDITIONED = tuple(family for family in FAMILIES if family != "pi0_fast")
 
 
 @pytest.fixture(scope="session")
@@ -42,8 +42,8 @@ def settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
             return tinyvlas.smolvla(request.getfixturevalue("smolvlm"))
         if family in ("pi0", "pi05"):
             return tinyvlas.shrink_pi(monkeypatch)
-        if family == "xvla":
-            return tinyvlas.xvla(monkeypatch)
+        if family in ("xvla", "pi0_fast"):
+            return getattr(tinyvlas, family)(monkeypatch)
         return ACT if family == "act" else DIFFUSION
 
     return made
@@ -120,6 +120,8 @@ def test_features_come_with_the_loss_and_do_not_see_the_action(family: str, sett
     assert features.shape == (3, policy.backbone.features_size) and not features.requires_grad
     assert torch.allclose(features, policy.backbone.features(batch), atol=1e-4)
     batch["action"] = -batch["action"]
+    if family == "pi0_fast":  # which reads actions as words
+        batch["action.tokens"] = batch["action.tokens"].roll(1, 0)
     assert torch.allclose(features, policy.backbone.clone(batch).features, atol=1e-5)
     batch[CAMERAS[0]] = batch[CAMERAS[0]].flip(-1)
     assert not torch.allclose(features, policy.backbone.clone(batch).features, atol=1e-4)
@@ -152,6 +154,25 @@ def test_a_state_in_the_prompt_is_that_of_its_own_row(settings: Callable) -> Non
     raw["observation.state"][:, 1] = raw["observation.state"][:, 0]
     tokens = pre(raw)["observation.language.tokens"]
     assert torch.equal(tokens[:3], tokens[3:])
+
+
+def test_words_of_a_chunk_are_decoded_over_the_steps_that_they_stand_for(settings: Callable) -> None:
+    made = config("pi0_fast", settings("pi0_fast"))
+    policy, pre = CodaPolicy(made).eval(), make_coda_pre_post_processors(made, stats())[0]
+    batch = pre(raw_batch())
+    assert policy.predict_action_chunk(pre(observation())).shape == (2, CHUNK, 7)
+    words = batch["action.tokens"][:, :-1]  # the first is the beginning of the text
+    decoded = policy.backbone.policy.detokenize_actions(words[:, 1:], policy.backbone.policy.config.n_action_steps, 7)
+    assert (decoded - batch["action"]).abs().max() < 0.6  # a quarter of a unit for each rounded coefficient
+
+
+def test_words_of_a_padded_chunk_count_by_its_share_of_real_steps(settings: Callable) -> None:
+    policy = CodaPolicy(config("pi0_fast", settings("pi0_fast"))).eval()
+    batch = make_coda_pre_post_processors(policy.config, stats())[0](raw_batch())
+    whole, _ = policy(batch, reduction="none")
+    batch["action_is_pad"][1, 4:], batch["action_is_pad"][2] = True, True
+    found, _ = policy(batch, reduction="none")
+    assert torch.allclose(found, whole * torch.tensor([1.0, 0.5, 0.0]))
 
 
 def test_terminal_frames_of_our_datasets_are_padding() -> None:
@@ -218,7 +239,7 @@ def test_the_best_of_several_chunks_is_the_one_of_largest_q(family: str, setting
 # --- advantage conditioning -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CONDITIONED)
 def test_what_a_policy_is_told_reaches_its_loss_and_not_its_features(family: str, settings: Callable) -> None:
     made = config(family, settings(family), value_weight=0.5, advantage_conditioning=True, advantage_dropout=0.0)
     policy, plain = CodaPolicy(made).train(), config(family, settings(family))
@@ -240,7 +261,7 @@ def test_what_a_policy_is_told_reaches_its_loss_and_not_its_features(family: str
     assert cloned([1.0, 1.0, 0.0]).loss[1] != found.loss[1]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", CONDITIONED)
 def test_a_conditioned_policy_trains_and_asks_for_what_is_good(family: str, settings: Callable, tmp_path: Path) -> None:
     made = config(family, settings(family), value_weight=0.5, advantage_conditioning=True, advantage_dropout=0.0)
     policy = CodaPolicy(made, dataset_stats=stats())
@@ -278,12 +299,14 @@ def pretrained(family: str, settings: dict[str, Any], folder: Path) -> Any:
     return policy
 
 
-@pytest.mark.parametrize("family", ("smolvla", "pi0", "pi05"))
+@pytest.mark.parametrize("family", ("smolvla", "pi0", "pi05", "pi0_fast"))
 def test_adapters_and_critic_are_all_that_is_trained_and_saved(family: str, settings: Callable, tmp_path: Path) -> None:
     from peft import PeftModel
 
     base = pretrained(family, settings(family), tmp_path / "base").eval()
-    made = config("grounded", {}, backbone_path=str(tmp_path / "base"), value_weight=0.5)
+    base.config.n_action_steps = CHUNK
+    beside = {"value_weight": 0.5, "advantage_conditioning": family in CONDITIONED, "advantage_dropout": 0.0}
+    made = config("grounded", {}, backbone_path=str(tmp_path / "base"), **beside)
     assert made.backbone == family and made.chunk_size == CHUNK
     policy, pre = CodaPolicy(made), make_coda_pre_post_processors(made, stats())[0]
     torch.manual_seed(3)
@@ -293,8 +316,10 @@ def test_adapters_and_critic_are_all_that_is_trained_and_saved(family: str, sett
     wrapped = policy.wrap_with_peft(peft_cli_overrides={"method_type": "LORA", "r": 4})
     assert wrapped.peft_config["default"].lora_alpha == 8
     trained = {name for name, p in wrapped.named_parameters() if p.requires_grad}
-    assert any("q_proj" in name for name in trained) and any("time_mlp_in" in name for name in trained)
-    assert all("lora_" in name or ".critic." in name for name in trained)
+    assert any("q_proj" in name for name in trained)
+    assert any("time_mlp_in" in name for name in trained) or family == "pi0_fast"
+    assert all(any(part in name for part in ("lora_", ".critic.", ".condition.")) for name in trained)
+    assert any(".condition." in name for name in trained) == (family in CONDITIONED)
     batch, optimizer = pre(raw_batch(later=True)), torch.optim.AdamW(wrapped.get_optim_params(), lr=1e-2)
     for _ in range(2):
         wrapped.train()(batch)[0].backward()
@@ -306,11 +331,14 @@ def test_adapters_and_critic_are_all_that_is_trained_and_saved(family: str, sett
 
     wrapped.save_pretrained(tmp_path / "adapter")
     assert not (tmp_path / "adapter" / "model.safetensors").exists()
-    remade = config("grounded", {}, backbone_path=str(tmp_path / "base"), value_weight=0.5)
+    remade = config("grounded", {}, backbone_path=str(tmp_path / "base"), **beside)
     plain = CodaPolicy.from_pretrained(tmp_path / "base", config=remade)
     again = PeftModel.from_pretrained(plain, tmp_path / "adapter")
     assert torch.equal(chunk_of(again, pre(observation())), after)
     assert torch.equal(again.critic.target["v"][0].weight, wrapped.critic.target["v"][0].weight)
+    if family in CONDITIONED:
+        learned = wrapped.condition.vectors.detach()
+        assert learned.abs().sum() > 0 and torch.equal(again.condition.vectors, learned)
 
 
 @pytest.mark.parametrize("family", ("act", "pi0"))
@@ -383,6 +411,18 @@ def test_a_policy_without_an_adapter_gets_features_of_frozen_trunks(
     batch["task"] = ["pick the ketchup"] * 3
     assert features.shape[1] == policy.backbone.features_size
     assert not torch.equal(features, policy.backbone.features(batch))
+
+
+@pytest.mark.parametrize("family", ("groot", "pi0_fast"))
+def test_a_family_that_lacks_a_package_or_its_files_says_so(family: str) -> None:
+    with pytest.raises(ValueError, match=rf"the backbone '{family}' can't be built here: .{{20,}}"):
+        CodaPolicy(config(family, {}))
+
+
+def test_a_backbone_without_a_layer_for_it_cannot_be_conditioned(settings: Callable) -> None:
+    made = config("pi0_fast", settings("pi0_fast"), value_weight=0.5, advantage_conditioning=True)
+    with pytest.raises(ValueError, match=r"'pi0_fast' has no layer that could be told.*advantage_conditioning=false"):
+        CodaPolicy(made)
 
 
 def test_presets_are_the_familys_unless_given() -> None:

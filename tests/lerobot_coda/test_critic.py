@@ -67,6 +67,9 @@ CASES = {
         lambda: set_down_at(*PLACES[2, :2]), Stage.PLACE, Cause.WRONG_RECEPTACLE, Mode.PLACEMENT),
     "never let go": (
         lambda: carried(HIGH_BASKET, release=T + 1, closed_until=T), Stage.PLACE, Cause.NOT_RELEASED, Mode.PLACEMENT),
+    "rose with it, over the basket and on": (
+        lambda: carried(above("basket_1", 0.9), release=T + 1, closed_until=T),
+        Stage.TRANSPORT, Cause.DRIFTED, Mode.MOTION),
     "in the basket, goal false": (
         lambda: carried(HIGH_BASKET, release=89, closed_until=86), Stage.PLACE, Cause.UNSATISFIED, Mode.PLACEMENT),
     "held it high and stood still": (

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic import NAMES, PLACES, START, T, above, beside, episode, lost, path, scene, solved
 
@@ -120,6 +120,34 @@ def test_work_on_another_goal_object_is_not_the_wrong_object():
     assert (found.cause, found.stage, found.objects[0]) == (Cause.MISSED_GRASP, Stage.REACH, "ketchup_1")
 
 
+def test_taking_another_goal_object_is_no_attempt_at_this_one():
+    """The milk was delivered, and the hand then stood still: it did not miss the ketchup where the milk stood."""
+    both = scene().model_copy(update={"goal": two_goals("milk_1", "ketchup_1")})
+    basket = above("basket_1", 0.2)
+    made = episode(
+        path(START, MILK, above("milk_1", 0.2), basket, basket, basket), closed=[(18, 53)], held={"milk_1": (20, 54)},
+        where=both,
+    )  # fmt: skip
+    holds = made.goal_holds.copy()
+    holds[54:, 0] = True
+    found = diagnose(replace(made, goal_holds=holds))
+    assert (found.cause, found.stage, found.predicate) == (Cause.STALLED, Stage.REACH, both.goal[1])
+
+
+def test_what_falls_between_opening_fingers_was_not_put_down():
+    up, fallen = [0, 32, 60], [60, 66]
+    height = np.interp(np.arange(T + 1), up, [0, 0, 0.12]) - np.interp(np.arange(T + 1), fallen, [0, 0.12])
+    whole = np.repeat(PLACES[1:2], T + 1, axis=0)
+    whole[:, 2] += height
+    ketchup = above("ketchup_1")
+    made = episode(
+        path(START, ketchup, above("ketchup_1", 0.2), above("ketchup_1", 0.2)), closed=[(30, 60)],
+        held={"ketchup_1": (32, 66)}, move={"ketchup_1": whole},
+    )  # fmt: skip
+    assert measure(made).others[0].fall == pytest.approx(0.12)
+    assert diagnose(made).cause is Cause.WRONG_OBJECT
+
+
 def test_a_diagnosis_says_when_and_shows_it():
     eef = path(START, MILK, above("milk_1", 0.2), above("basket_1", 0.2))
     found = diagnose(episode(eef, closed=[(30, T)], held={"milk_1": (32, 70)}))
@@ -148,6 +176,7 @@ def test_a_goal_that_holds_in_the_end_is_no_failure():
     assert diagnose(replace(solved(), success=False, truncated=True)) is None
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(-0.4, 0.4), st.floats(-0.4, 0.4), st.floats(0.03, 0.6)), min_size=2, max_size=5),
     st.lists(st.tuples(st.integers(0, T), st.integers(1, 40)), max_size=3),

@@ -100,7 +100,7 @@ def test_the_command_takes_another_potential_and_a_default_place(drawn, tmp_path
 def test_what_cannot_be_shown_is_one_sentence_and_leaves_nothing(drawn, tmp_path: Path) -> None:
     episode = solved()
     episode.save(tmp_path / "e.npz")
-    strange = from_text("open 1: open(drawer_1, 1) until open(drawer_1, 1)\n")
+    strange = from_text("reach 1: near(gripper, cup_1, 0.3) until near(gripper, cup_1, 0.04)\n")
     out = tmp_path / "out" / "e.rrd"
     with pytest.raises(RecordError, match="must end in"):
         run(tmp_path / "e.npz", "--output", tmp_path / "e.mp4")
@@ -109,7 +109,7 @@ def test_what_cannot_be_shown_is_one_sentence_and_leaves_nothing(drawn, tmp_path
     pytest.importorskip("rerun", reason="needs the extra rerun")
     with pytest.raises(RecordError, match="nothing to show: diverged"):
         export(replace(episode, invalid="diverged"), out)
-    with pytest.raises(RecordError, match="drawer_1"):
+    with pytest.raises(RecordError, match="cup_1"):
         export(episode, out, potential=strange)
     assert not out.parent.exists()
 

@@ -321,3 +321,27 @@ def test_the_expert_plays_up_to_the_failing_stage_and_through_it(mode, kept, rem
     assert found.removed.start.gripper == (1.0 if mode != Mode.MOTION else -1.0)
     assert contrast(REMEDIES[mode], beside(where), claim(), None) is None
     assert contrast(REMEDIES[mode], beside(where), claim(objects=("butter_1",)), expert) is None
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize("mode", [Mode.GRASP, Mode.TRANSPORT])
+def test_a_policy_goes_on_from_where_the_expert_brought_it(mode):
+    """In the real simulator, to a stove, which is no object: both starts pass the gates, and the bowl is where the
+    remedy says."""
+    from libero_pro.expert import solve
+    from libero_pro.judge import judge as gates
+    from libero_pro.simulator import Simulator
+    from libero_pro.suites import get_task, scene_for
+
+    sim, where = Simulator(get_task("libero_goal", 1)), scene_for("libero_goal", 1, seed=0)
+    expert = solve(sim, where)
+    failed = replace(expert, actor="policy:test", success=False)
+    found = contrast(REMEDIES[mode], failed, claim(objects=("akita_black_bowl_1",)), expert)
+    assert all(verdict.accepted for _, verdict in gates([found.kept, found.removed], workers=0, static=True))
+    bowl = sim.object_names.index("akita_black_bowl_1")
+    heights, held = [], []
+    for one in (found.kept, found.removed):
+        sim.reset(one)
+        held.append(sim.reader.held() == bowl)
+        heights.append(float(sim.data.xpos[sim.model.body("akita_black_bowl_1_main").id][2]))
+    assert held == [mode is Mode.TRANSPORT, True] and heights[1] - expert.object_pos[0, bowl, 2] > 0.04

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lerobot.configs.types import FeatureType, PolicyFeature
+from scipy.fft import dct
 
 from lerobot_coda.columns import EXECUTED, POTENTIAL
 from lerobot_coda.configuration_coda import CodaConfig
@@ -36,7 +38,10 @@ def word_tokenizer() -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    words = [*SPECIAL, *sorted({*PROMPT.split(), "ketchup", "Task:", "State:", "Action:", *map(str, range(-1, 257))})]
+    words = [
+        *SPECIAL,
+        *sorted({*PROMPT.split(), "ketchup", "|", "Task:", "State:", "Action:", *map(str, range(-1, 257))}),
+    ]
     made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     named = {"fake_image_token": SPECIAL[4], "image_token": SPECIAL[5], "global_image_token": SPECIAL[6]}
@@ -133,18 +138,57 @@ def read_type(checkpoint: Path) -> str:
     return json.loads((checkpoint / "config.json").read_text())["type"]
 
 
+class Fast:
+    """An action tokenizer as FAST is one: a token for each rounded coefficient of a chunk's cosine transform."""
+
+    min_token, scale = -16, 4.0
+
+    @property
+    def bpe_tokenizer(self) -> "Fast":
+        return self
+
+    def __call__(self, actions: torch.Tensor) -> list[list[int]]:
+        waves = np.round(dct(actions[0].numpy(), axis=0, norm="ortho") * self.scale).astype(int)
+        return [np.clip(waves - self.min_token, 0, 31).flatten().tolist()]
+
+    def decode(self, tokens: torch.Tensor) -> str:
+        return "".join(chr(token) for token in tokens.tolist())
+
+
+def pi0_fast(monkeypatch: Any) -> dict[str, Any]:
+    """Settings of a tiny pi0-FAST with local tokenizers of words and of actions."""
+    import lerobot.policies.pi0_fast.modeling_pi0_fast as module
+    from transformers import AutoProcessor
+
+    made = _shrink(monkeypatch, [module])
+    made.bos_token = SPECIAL[2]
+    monkeypatch.setattr(AutoProcessor, "from_pretrained", lambda *args, **kwargs: Fast())
+    return {"image_resolution": [32, 32], "tokenizer_max_length": 24, "max_action_tokens": 64, "fast_skip_tokens": 20,
+            "max_decoding_steps": 6, "validate_action_token_prefix": False}  # fmt: skip
+
+
 def shrink_pi(monkeypatch: Any) -> dict[str, Any]:
     """Makes LeRobot build pi0 and pi0.5 tiny and with a local tokenizer (their sizes are names of large models);
     returns their settings."""
     import lerobot.policies.pi0.modeling_pi0 as pi0
     import lerobot.policies.pi05.modeling_pi05 as pi05
+
+    _shrink(monkeypatch, [pi0, pi05])
+    return {"max_state_dim": 8, "max_action_dim": 7, "image_resolution": [32, 32], "num_inference_steps": 2,
+            "tokenizer_max_length": 24}  # fmt: skip
+
+
+def _shrink(monkeypatch: Any, modules: list[Any]) -> Any:
+    """Makes the families of these modules build a tiny PaliGemma and take the local tokenizer, which is returned."""
     from transformers import AutoTokenizer, GemmaConfig, PaliGemmaConfig, SiglipVisionConfig
 
     tokenizer, width = word_tokenizer(), 32
-    build = pi0.PaliGemmaForConditionalGenerationWithPiGemma
+    build = modules[0].PaliGemmaForConditionalGenerationWithPiGemma
 
     def paligemma() -> Any:
-        eye = SiglipVisionConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, patch_size=16)
+        eye = SiglipVisionConfig(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=16
+        )
         return PaliGemmaConfig(vision_config=eye, text_config={"model_type": "gemma"})
 
     def gemma(**sizes: Any) -> Any:
@@ -155,11 +199,10 @@ def shrink_pi(monkeypatch: Any) -> dict[str, Any]:
         config.text_config.vocab_size = len(tokenizer)
         return build(config=config)
 
-    for module in (pi0, pi05):
+    for module in modules:
         sizes = module.GemmaConfig(width=width, depth=2, mlp_dim=64, num_heads=8, num_kv_heads=1, head_dim=8)
         monkeypatch.setattr(module, "get_gemma_config", lambda variant, sizes=sizes: sizes)
         monkeypatch.setattr(module, "CONFIG_MAPPING", {"paligemma": paligemma, "gemma": gemma})
         monkeypatch.setattr(module, "PaliGemmaForConditionalGenerationWithPiGemma", built)
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", lambda *args, **kwargs: tokenizer)
-    return {"max_state_dim": 8, "max_action_dim": 7, "image_resolution": [32, 32], "num_inference_steps": 2,
-            "tokenizer_max_length": 24}  # fmt: skip
+    return tokenizer

@@ -13,6 +13,7 @@ from libero_pro.record import RecordError
 from libero_pro.suites import scene_for
 
 SUITE = "libero_object"
+EPISODE_COLUMNS = ("scene", "program", "actor", "success", "truncated", "seed", "steps")
 
 
 def gray(step: int) -> int:
@@ -95,6 +96,82 @@ def test_stock_lerobot_reads_what_was_written(drawn, tmp_path: Path):
     assert stock.meta.stats["observation.images.image"]["mean"].shape == (3, 1, 1)
     rows = np.concatenate([e.proprio for e in (timeout, success, corrected)])
     np.testing.assert_allclose(stock.meta.stats["observation.state"]["mean"], rows.mean(0), rtol=1e-4, atol=1e-5)
+
+
+def pictures(episode, spool=None, *, cameras=("agentview", "wrist"), size=128, render_every=3, **options):
+    """Made-up images with structure and noise of their own for every rendered instant."""
+    rng = np.random.default_rng(episode.scene.seed)
+    ramp = np.linspace(30, 220, size)[:, None, None] * np.array([1.0, 0.6, 0.3])
+    images = {}
+    for camera in cameras:
+        stack = np.repeat(np.repeat(ramp[None], len(rendered_steps(len(episode), render_every)), 0), size, 2)
+        images[camera] = np.clip(stack + rng.normal(0, 12, stack.shape), 0, 255).astype(np.uint8)
+    return images
+
+
+def test_the_shard_is_the_one_that_lerobots_own_writer_makes_frame_by_frame(monkeypatch, tmp_path: Path):
+    """Same bytes of video, same rows, same metadata and statistics; only quantiles of images are exact here."""
+    import pyarrow.parquet as pq
+    from lerobot.configs.video import RGBEncoderConfig
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    episodes = [made_up_episode(scene_for(SUITE, 0, seed=seed), steps) for seed, steps in ((1, 9), (2, 6), (3, 11))]
+    monkeypatch.setattr(dataset, "render_episodes", lambda kept, spool, **how: (pictures(e, **how) for e in kept))
+    write_dataset(episodes, tmp_path / "own", repo_id="me/own", columns=columns, render_every=3)
+
+    own = load(tmp_path / "own", "me/own")
+    stock = LeRobotDataset.create(
+        "me/stock",
+        fps=20,
+        root=tmp_path / "stock",
+        robot_type="panda",
+        features={key: feature for key, feature in own.features.items() if key.startswith(("obs", "act", "next"))},
+        rgb_encoder=RGBEncoderConfig(vcodec="h264", preset="ultrafast", crf=20, g=2),
+        streaming_encoding=True,
+        encoder_threads=1,
+        video_backend="pyav",
+        video_files_size_in_mb=1,
+    )
+    for episode in episodes:
+        images, steps = pictures(episode), len(episode)
+        rows = np.searchsorted(rendered_steps(steps, 3), dataset.shown_steps(steps, 3))
+        for t in range(steps + 1):
+            given = own[int(stock.meta.total_frames) + t]
+            stock.add_frame(
+                {dataset.IMAGE_KEYS[camera]: stack[rows[t]] for camera, stack in images.items()}
+                | {
+                    key: given[key].numpy().reshape(feature["shape"])
+                    for key, feature in stock.features.items()
+                    if key.startswith(("obs", "act", "next")) and feature["dtype"] != "video"
+                }
+                | {"task": episode.scene.instruction}
+            )
+        stock.save_episode()
+    stock.finalize()
+
+    def files(root: str, pattern: str) -> dict[str, Path]:
+        return {str(path.relative_to(tmp_path / root)): path for path in (tmp_path / root).glob(pattern)}
+
+    for pattern in ("videos/**/*.mp4", "data/**/*.parquet"):
+        ours, theirs = files("own", pattern), files("stock", pattern)
+        assert ours.keys() == theirs.keys() and ours
+        for name, path in ours.items():
+            if path.suffix == ".mp4":
+                assert path.read_bytes() == theirs[name].read_bytes(), name
+            else:
+                assert pq.read_table(path).equals(pq.read_table(theirs[name])), name
+    again = load(tmp_path / "stock", "me/stock")
+    assert again.meta.stats.keys() == own.meta.stats.keys()
+    for key, figures in again.meta.stats.items():
+        assert figures.keys() == own.meta.stats[key].keys()
+        for name, value in figures.items():  # LeRobot sums in float32 and bins quantiles
+            exact = "image" not in key
+            loose = {"rtol": 1e-5, "atol": 1e-6} if exact else {"rtol": 1e-3, "atol": 0.2 / 255 * name.startswith("q")}
+            np.testing.assert_allclose(own.meta.stats[key][name], value, **loose, err_msg=f"{key} {name}")
+    for ours, theirs in zip(own.meta.episodes, again.meta.episodes, strict=True):
+        assert set(ours) - set(theirs) == {f"coda/{name}" for name in EPISODE_COLUMNS}
+        same = [key for key in theirs if not key.startswith("stats/observation.images")]
+        assert all(np.array_equal(ours[key], theirs[key]) for key in same if not key.startswith("stats/"))
 
 
 def test_shards_merge_into_one_set(drawn, tmp_path: Path):

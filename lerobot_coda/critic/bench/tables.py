@@ -1,5 +1,6 @@
 """A critic's score as tables for the terminal and as rows for `results/`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console, Group
@@ -13,7 +14,8 @@ from libero_pro.figures import figure
 def print_score(score: Score, console: Console | None = None) -> None:
     """Prints what it found, cause by cause, the confusion matrix and how far its confidences can be trusted."""
     console = console or Console()
-    console.print(Group(_summary(score), _by_cause(score), _confusion(score), _reliability(score)))
+    causes, suites = _shares("planted", score.by_cause), _shares("suite", score.by_suite)
+    console.print(Group(_summary(score), causes, suites, _confusion(score), _reliability(score)))
 
 
 def rows(score: Score, command: str) -> list[dict[str, Any]]:
@@ -76,15 +78,10 @@ def _summary(score: Score) -> Table:
     return table
 
 
-def _by_cause(score: Score) -> Table:
-    table = Table(title="Right causes", title_justify="left")
-    for name in ("planted", "right", "", "suite", "right"):
-        table.add_column(name)
-    causes, suites = list(score.by_cause.items()), list(score.by_suite.items())
-    for k in range(max(len(causes), len(suites))):
-        left = (causes[k][0], percent(causes[k][1])) if k < len(causes) else ("", "")
-        right = (suites[k][0], percent(suites[k][1])) if k < len(suites) else ("", "")
-        table.add_row(*left, "", *right)
+def _shares(what: str, shares: Mapping[str, Share]) -> Table:
+    table = Table(what, "right causes")
+    for name, share in shares.items():
+        table.add_row(name, percent(share))
     return table
 
 
@@ -95,7 +92,8 @@ def _confusion(score: Score) -> Table:
     order = [name for name in order if name not in (NONE, INVALID)]
     order += [name for name in (NONE, INVALID) if name in said or name in score.confusion]
     number = {name: str(k) for k, name in enumerate(order, 1)}
-    table = Table(title="Planted (rows) and claimed (columns, by number)", title_justify="left", pad_edge=False)
+    title = "Planted (rows) and claimed (columns, by number)"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))  # 17 columns on 80 characters
     table.add_column("", no_wrap=True)
     for name in order:
         table.add_column(number[name], justify="right")
