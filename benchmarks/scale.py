@@ -1,9 +1,9 @@
 """What limits a round from 1 to 1,000 rollout workers? A discrete-event model on costs measured here.
 
-Two policies: the small one, whose every cost is measured on this kind of machine and read from `results/`, and a VLA,
-whose costs on an accelerator are assumptions (see docs/scale.md) and can be given. A round is of four policy episodes a
-worker, and the rest in the recipe's proportions. The VLA's second row has what it takes for the workers to be what
-limits.
+Two policies: the small one, whose costs are read from `results/` but for three that stand below with their origin, and
+a VLA, whose costs on an accelerator are assumptions (see docs/scale.md) and can be given. A round is of four policy
+episodes a worker, and the rest in the recipe's proportions. The VLA's second row has what it takes for the workers to
+be what limits.
 
     python benchmarks/scale.py --json results/scale.json
     python benchmarks/scale.py --infer 0.05 --infer-each 0.004 --train 0.5      # your accelerator's seconds
@@ -30,7 +30,7 @@ EPISODE_BYTES = 95_000  # a stored episode of recipes/libero_object.yaml, mean o
 ROW_BYTES = 580  # memory.sqlite of the same run over its 1,900 rows
 
 # A round of recipes/libero_object.yaml. Measured by hand: a training step of a round on two cores (0.42 to 0.55 s in
-# two rounds of 600), an observation of the small policy on one, and a simulator with its renderer.
+# two rounds of 600), and an observation of the small policy on one. Estimated: a simulator with its renderer.
 SMALL = Work(probe=28, validation=80, measure=80, demonstrations=62, chunk=8, cameras=1, frames=40, train=600)
 SMALL_TRAIN, SMALL_INFER, BUILD = 0.48, 0.018, 3.0
 # A round of recipes/pi0_libero_pro.yaml.

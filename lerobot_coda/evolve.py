@@ -45,7 +45,7 @@ def evolve(
     recipe, trains = read(recipe_path, changes)
     folder, display = Path(output).absolute(), display or Display()
     with runfolder.claimed(folder, recipe, trains):
-        engine = engine or LiberoEngine(recipe.workers, recipe.render, f"coda/{recipe.name}")
+        engine = engine or LiberoEngine.of(recipe)
         memory = Memory(recipe.memory or folder / "memory.sqlite", blobs=folder / "memory.blobs")
         display.plan(plan(recipe))
         try:

@@ -68,7 +68,7 @@ def _run(arguments: argparse.Namespace) -> None:
         arguments.output,
         arguments.suites or recipe.heldout.suites,
         episodes=arguments.episodes,
-        engine=LiberoEngine(recipe.workers, recipe.render, f"coda/{recipe.name}"),
+        engine=LiberoEngine.of(recipe),
         display=display,
     )
     for examined in found:
