@@ -192,7 +192,7 @@ def usage_row(number: int, usage: Usage) -> Rows:
 
 def round_row(summary: Mapping[str, Any]) -> Rows:
     """A round's summary; its wall times do not belong to its identity."""
-    body = {key: value for key, value in summary.items() if key not in ("seconds", "usage")}
+    body = {key: value for key, value in summary.items() if key not in ("seconds", "usage", "critic")}
     return m.RoundRow, [{"hash": m.content_hash(body), "round": summary["round"], "body": dict(summary)}]
 
 

@@ -122,7 +122,7 @@ class Display:
         with live or nullcontext():
             task = live.add_task(escape(label), total=stage.units, status=status()) if live else None
             if live is None:
-                self._progress(f"{label}: {units} to do ({status()})")
+                self._progress(f"{escape(label)}: {units} to do ({status()})")
             self._log.event("begins", label, 0, units)
 
             def tick(now: int) -> None:
@@ -134,7 +134,7 @@ class Display:
                     live.update(task, completed=now, status=status())
                 elif self._clock() - spoken >= PLAIN_EVERY_S:
                     spoken = self._clock()
-                    self._progress(f"{label}: {now}/{stage.units} ({status()})")
+                    self._progress(f"{escape(label)}: {now}/{stage.units} ({status()})")
                 if self._clock() - logged >= LOG_EVERY_S:
                     logged = self._clock()
                     self._log.event(status(), label, now, units)

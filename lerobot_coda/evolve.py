@@ -151,6 +151,7 @@ def play_round(round_: Round) -> tuple[State, dict[str, Any]]:
         "diagnoses": {"made": len(probed.diagnoses), **told},
         "measurements": [m.model_dump(mode="json") for m in measured.values()],
         "frontier": frontier,
+        "critic": {"kind": round_.recipe.critic.kind, **round_.asked.model_dump(mode="json")},
         "rejected": dict(+generator.rejected),
         "accepted": generator.accepted,
         "leaked": generator.leaked,

@@ -15,7 +15,7 @@ from lerobot_coda.console import Tick
 from lerobot_coda.coprograms import EXPLORATION
 from lerobot_coda.critic.clusters import FailureCluster, cluster
 from lerobot_coda.critic.diagnosis import Diagnosis
-from lerobot_coda.critic.review import SIMULATOR, Claim, SimulatorCritic, as_diagnosis, choose, reviewed
+from lerobot_coda.critic.review import SIMULATOR, Claim, CriticUsage, SimulatorCritic, as_diagnosis, choose, reviewed
 from lerobot_coda.critic.settings import open_critic
 from lerobot_coda.critic.sheet import with_sheets
 from lerobot_coda.critic.simulator import diagnose
@@ -84,6 +84,7 @@ class Round:
         self.steps, self.generator, self.budget = steps, generator, budget
         self.recipe = run.recipe
         self._undecided = state.pending
+        self.asked = CriticUsage()  # what the critic took
         self._claims: dict[str, Claim] = {}  # critics' claims by cluster hash
         self._failed_tasks: tuple[int, ...] = ()
         self._by_task: dict[str, dict[int, tuple[int, int]]] = {}  # (successes, episodes) after training, by program
@@ -129,6 +130,7 @@ class Round:
                 profile=self.recipe.render.profile, workers=self.recipe.workers,
             )  # fmt: skip
         told = reviewed(grouped, clips, open_critic(settings, folder), SimulatorCritic())
+        self.asked = sum((review.usage for _, review in told), CriticUsage())
         clusters = [c for c, _ in told]
         self._claims = {c.hash: r.claim for c, r in told if r.claim is not None and r.decided != SIMULATOR}
         claimed = [d for _, r in told for clip in clips[r.cluster] if (d := as_diagnosis(r, clip)) is not None]

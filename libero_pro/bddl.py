@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from libero_pro.record import RecordError
@@ -111,7 +112,8 @@ def exchanged(text: str, replaced: Mapping[str, str], what: str = "BDDL text") -
     """
     objects = parse_problem(text, what).objects
     typed = {first_instance(replaced[n]) if n in replaced else n: replaced.get(n, objects[n]) for n in objects}
-    lines = [f"\n    {name} - {category}" for name, category in typed.items()]
+    # LIBERO's parser keeps only the last line of a category: its instances must share one.
+    lines = [f"\n    {' '.join(names)} - {category}" for category, names in groupby(typed, key=typed.__getitem__)]
     text = re.sub(r"\(:objects[^()]*\)", f"(:objects{''.join(lines)}\n  )", text, flags=re.IGNORECASE)
     for name, category in replaced.items():
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", first_instance(category), text, flags=re.IGNORECASE)

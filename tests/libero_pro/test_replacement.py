@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from libero_pro.bddl import parse_problem, read_bddl
+from libero_pro.bddl import exchanged, parse_problem, read_bddl
 from libero_pro.denylist import leaks
 from libero_pro.placement import arrangement
 from libero_pro.programs import GenerationProgram, LayoutError, Permute, Replace, Retarget, Tint
@@ -199,3 +199,11 @@ def test_the_other_object_stands_where_the_first_one_did_and_the_task_is_still_s
     plain = program(MILK).scene(1)  # nothing but the replacement: the reset places it
     sim.reset(plain)
     assert sim.goal_holds().shape == (1,)
+
+
+def test_instances_of_one_category_stay_on_one_line():
+    """LIBERO's own parser keeps the last line of a category: two lines would lose the first bowl."""
+    task = get_task("libero_spatial", 7)
+    text = exchanged(task.bddl_path.read_text(), {"cookies_1": "butter"})
+    block = text[text.index("(:objects") : text.index(")", text.index("(:objects"))]
+    assert "akita_black_bowl_1 akita_black_bowl_2 - akita_black_bowl" in block and "butter_1 - butter" in block
