@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from lerobot_coda.examination import Examined
 
 _EXAMPLE = """example:
-  lerobot-coda diagnose recipes/libero_object.yaml --policy.path=$(lerobot-coda pretrained libero_object_sft) \\
-      --suites libero_object_swap libero_object_task --episodes 1 --output runs/diagnosis
-  lerobot-coda memory lineage runs/diagnosis HASH        from a scene that it failed in to the programs that led to
+  lerobot-coda diagnose recipes/libero_object.yaml --policy.path=CHECKPOINT --suites libero_object_swap --output runs/d
+  lerobot-coda memory lineage runs/d HASH        from a scene that it failed in to the programs that led to
 
 The recipe says which tasks, critic, clusters and validation are meant; its base suite is where programs draw their
 scenes, since none is ever drawn from a test. Nothing is trained. Whoever trains on a program that was found here has

@@ -12,6 +12,7 @@ import pytest
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--autoplay-policy=no-user-gesture-required")
 ABORTED = "net::ERR_ABORTED"  # by the browser itself: enough of a video is loaded, or the page is closed
+PATIENCE_MS = 120_000  # a busy machine draws a page late
 LOCAL = ("127.0.0.1", "localhost")
 
 
@@ -45,7 +46,7 @@ def visit(made: Any, address: str, width: int = 1280) -> Iterator[Any]:
     )
     page.on("request", lambda request: None if _is_local(request.url) else wrong.append(f"elsewhere: {request.url}"))
     try:
-        page.goto(address)
+        page.goto(address, timeout=PATIENCE_MS)
         yield page
         assert page.evaluate("window.planted") is None, "text of a run was run"
         assert wrong == []

@@ -4,6 +4,7 @@ import errno
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -19,7 +20,7 @@ from libero_pro.record import RecordError
 def engine(monkeypatch):
     """The fake world in place of the real one, and no look for GL or free space."""
     made = FakeEngine()
-    monkeypatch.setattr(evolve, "LiberoEngine", lambda *arguments: made)
+    monkeypatch.setattr(evolve, "LiberoEngine", SimpleNamespace(of=lambda recipe: made))
     monkeypatch.setattr(evolve_command, "preflight", lambda output, needs_gl: None)
     monkeypatch.setattr(evolve_command, "_show", lambda output: print("finished", output))
     return made
@@ -76,7 +77,7 @@ def test_another_recipe_in_the_folder_is_refused(engine, tmp_path, capsys):
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path, capsys, monkeypatch):
     recipe = write_recipes(tmp_path)
     engine = FakeEngine()
-    monkeypatch.setattr(evolve, "LiberoEngine", lambda *arguments: engine)
+    monkeypatch.setattr(evolve, "LiberoEngine", SimpleNamespace(of=lambda recipe: engine))
     for output in ("/proc/run", str(recipe)):
         assert "choose another with --output" in fails(capsys, "evolve", str(recipe), "--output", output)
     assert engine.log == []

@@ -2,6 +2,7 @@
 
 import argparse
 import io
+from types import SimpleNamespace
 
 import pytest
 from fakeworld import FakeEngine, write_recipes
@@ -99,7 +100,7 @@ def test_what_cannot_be_examined_is_said_before_anything_is_played(made, tmp_pat
 
 def test_the_command_tells_of_every_cluster_and_where_to_look_on(made, tmp_path, monkeypatch, capsys):
     path, checkpoint, engine = made
-    monkeypatch.setattr(world, "LiberoEngine", lambda *settings: engine)
+    monkeypatch.setattr(world, "LiberoEngine", SimpleNamespace(of=lambda recipe: engine))
     monkeypatch.setattr(command, "preflight", lambda *checks, **more: None)
     parser = argparse.ArgumentParser()
     command.add(parser.add_subparsers())

@@ -18,9 +18,11 @@ SLOW = "300000"  # ms that a node may take to start: on a busy machine Ray's own
 @contextmanager
 def two_nodes() -> Iterator[Any]:
     """The cluster (`address`, `head_node`, `worker_nodes`); everything of it is gone afterwards."""
+    from ray._private.utils import get_ray_address_file
     from ray.cluster_utils import Cluster
 
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # paths of sockets must be short
+    Path(get_ray_address_file(None)).parent.mkdir(exist_ok=True)  # where Ray notes its last cluster in any case
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_agent_register_timeout_ms", SLOW)
