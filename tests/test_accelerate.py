@@ -2,8 +2,11 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 
+GRACE_S = 15.0  # in which processes that have trained may end by themselves
 SIZE, STEPS, BATCH, LAYOUTS = 32, 4, 8, 6
 LOSSES = ("loss", "cloning_loss", "value_loss", "q_loss", "grounding_static_mm")
 
@@ -69,14 +73,32 @@ def recipe(data: Path, output: Path, processes: int) -> list[str]:
 
 
 def launched(arguments: list[str], cwd: Path) -> str:
-    """What two processes print under `accelerate launch`; its --cpu would start one, whatever --num_processes says."""
+    """What two processes print under `accelerate launch`; its --cpu would start one, whatever --num_processes says.
+
+    Torch can lock up as it takes its process group down, when all is trained and saved: that is not waited for.
+    """
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
     launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
     command = [*launch, "-m", "lerobot.scripts.lerobot_train", *arguments]
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    return done.stdout + done.stderr
+    said = cwd / "launched"
+    with said.open("wb") as out:
+        process = subprocess.Popen(
+            command, cwd=cwd, env=environment, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    until = time.monotonic() + 600
+    try:
+        while process.poll() is None and "End of training" not in said.read_text() and time.monotonic() < until:
+            time.sleep(0.5)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=GRACE_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    text = said.read_text()
+    assert "End of training" in text, text[-4000:]
+    return text
 
 
 def single(arguments: list[str], said: Path) -> "subprocess.Popen[bytes]":
