@@ -227,7 +227,8 @@ class _World:
         station = self.stations["inference"]
         while True:
             batch = [(yield self._looks.get())]
-            while self._looks.items and len(batch) < self.machines.batch:
+            # What another server waits for already is its own: to wait for more would hold up those in this batch.
+            while self._looks.items and not self._looks.get_queue and len(batch) < self.machines.batch:
                 batch.append((yield self._looks.get()))
             yield from self._work("inference", self.costs.infer + self.costs.infer_each * len(batch))
             for came, answered in batch:

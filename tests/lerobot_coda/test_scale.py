@@ -88,6 +88,12 @@ def test_laws(work: Work, machines: Machines, seed: int):
     assert simulate(work, COSTS, machines, seed=seed).seconds == report.seconds
 
 
+def test_a_server_does_not_hold_its_batch_for_what_another_takes():
+    work = Work(probe=10, validation=0, measure=0, demonstrations=0, steps=16, chunk=15, cameras=2, frames=0, train=0)
+    machines = Machines(workers=9, inference=3, batch=2, renderers=1, learners=1, critic_calls=1, critic_minute=5.0)
+    assert simulate(work, COSTS, machines, seed=0).stations["inference"].served > 10
+
+
 @given(ROUNDS, SETS, st.sampled_from(["workers", "renderers", "learners", "critic_calls", "critic_minute"]))
 @settings(max_examples=40, deadline=None)
 def test_more_of_anything_does_not_take_longer(work: Work, machines: Machines, name: str):
