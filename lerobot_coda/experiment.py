@@ -20,6 +20,7 @@ from lerobot_coda.baselines import ArmName
 from lerobot_coda.console import Display
 from lerobot_coda.engine import Engine
 from lerobot_coda.evolve import evolve
+from lerobot_coda.progress import Rate, rate
 from lerobot_coda.recipe import EvolveRecipe, load_evolve, parse_recipe, read_yaml
 from lerobot_coda.training import CHECKPOINT
 from libero_pro.benchmark import run_benchmark
@@ -28,7 +29,7 @@ from libero_pro.policy_runner import checkpoint_id
 from libero_pro.record import Record, RecordError
 from libero_pro.render import Profile
 from libero_pro.scene import PromptSource
-from libero_pro.statistics import mcnemar, wilson
+from libero_pro.statistics import mcnemar
 from libero_pro.suites import AXES, get_task, suite_of
 
 HEADLINE: ArmName = "coda"
@@ -226,14 +227,9 @@ def curve_rows(axes: Mapping[str, Sequence[str]], arms: Sequence[Arm]) -> list[d
     for axis, suites in axes.items():
         for arm in arms:
             for number, outcomes in arm.curve.items():
-                solved = [won for key, won in outcomes.items() if key[1] in suites]
-                low, high = wilson(sum(solved), len(solved))
-                rate = {
-                    "success_rate": round(sum(solved) / len(solved), 4),
-                    "low": round(low, 4),
-                    "high": round(high, 4),
-                }
-                rows.append({"axis": axis, "arm": arm.name, "round": number, "n": len(solved), **rate})
+                found = _success({key: won for key, won in outcomes.items() if key[1] in suites})
+                told = {"n": found.n, "success_rate": found.rate, "low": found.low, "high": found.high}
+                rows.append({"axis": axis, "arm": arm.name, "round": number, **told})
     return rows
 
 
@@ -255,7 +251,7 @@ def axis_rows(suites: Sequence[str], arms: Sequence[Arm], command: str) -> list[
     rows.append(figure("hours", round(own.hours / own.runs, 3), "h a run of coda", command, n=own.runs))
     rivals = [arm.name for arm in arms if arm.name in CLOSED_LOOP]
     if rivals:
-        best = max(rivals, key=lambda name: _mean(after[name]))
+        best = max(rivals, key=lambda name: _success(after[name]).rate)
         common = [key for key in after[best] if key in after[HEADLINE]]
         theirs, ours = ([after[name][key] for key in common] for name in (best, HEADLINE))
         test, points = mcnemar(theirs, ours), 100 * (sum(ours) - sum(theirs)) / len(common)
@@ -267,20 +263,18 @@ def axis_rows(suites: Sequence[str], arms: Sequence[Arm], command: str) -> list[
 
 def _rate(name: str, solved: Outcomes, command: str, *, against: tuple[str, Outcomes] | None = None) -> dict[str, Any]:
     """A success rate with its Wilson interval and, against other outcomes of the same episodes, what flipped."""
-    count, n = sum(solved.values()), len(solved)
-    low, high = wilson(count, n)
-    peer = None
+    found, peer = _success(solved), None
     if against:
         common = [key for key in against[1] if key in solved]
         test = mcnemar([against[1][key] for key in common], [solved[key] for key in common])
         peer = f"{against[0]}: +{test.only_after} -{test.only_before}, p={test.p_two_sided:.2g}"
-    return figure(
-        name, round(count / n, 4), "success rate", command, peer=peer, n=n, low=round(low, 4), high=round(high, 4)
-    )
+    return figure(name, found.rate, "success rate", command, peer=peer, n=found.n, low=found.low, high=found.high)
 
 
-def _mean(outcomes: Outcomes) -> float:
-    return sum(outcomes.values()) / len(outcomes)
+def _success(outcomes: Outcomes) -> Rate:
+    """Their rate and its Wilson interval, to four decimals."""
+    found = rate(sum(outcomes.values()), len(outcomes))
+    return found.model_copy(update={name: round(getattr(found, name), 4) for name in ("rate", "low", "high")})
 
 
 def budget_rows(arms: Sequence[Arm]) -> list[dict[str, Any]]:

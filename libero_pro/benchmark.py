@@ -4,7 +4,6 @@ An interrupted run goes on where it stopped: every episode is a file of its own.
 `lerobot-eval` (1000 + the episode's number), so both run the same scenes.
 """
 
-import csv
 import io
 import json
 import platform
@@ -17,6 +16,7 @@ from typing import Any
 
 from libero_pro.defects import defects_in, defects_of, is_sound
 from libero_pro.episode import Episode
+from libero_pro.figures import csv_of
 from libero_pro.protocol import NOTED, PHYSICS, Protocol, card, files_hash, versions
 from libero_pro.record import RecordError, write_atomically
 from libero_pro.render import Profile
@@ -270,8 +270,8 @@ def _write(result: BenchmarkResult) -> None:
     notes = [f"{defect.where()}: {defect.note}" for defect in defects]
     written = {**summary, "protocol": protocol.model_dump(mode="json")}
     write_atomically(out / "episodes.parquet", _parquet(rows))
-    write_atomically(out / "episodes.csv", _csv(rows))
-    write_atomically(out / "per_task.csv", _csv(per_task))
+    write_atomically(out / "episodes.csv", csv_of(rows))
+    write_atomically(out / "per_task.csv", csv_of(per_task))
     write_atomically(out / "table.md", results_table(summary, protocol, defects).encode())
     write_atomically(out / "card.md", card(protocol, command=_command(), notes=notes).encode())
     write_atomically(out / "summary.json", json.dumps(written, indent=2).encode())  # last: it says the run is whole
@@ -293,11 +293,3 @@ def _parquet(rows: Sequence[dict[str, Any]]) -> bytes:
     buffer = io.BytesIO()
     pyarrow.parquet.write_table(pa.table(columns), buffer)
     return buffer.getvalue()
-
-
-def _csv(rows: Sequence[dict[str, Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()

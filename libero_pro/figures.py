@@ -4,6 +4,8 @@ A row is `{figure, value, unit, peer, ratio, n, low, high, command}`: what was m
 on how many (`n`), its 95 % interval, and the command that makes it again.
 """
 
+import csv
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,3 +39,12 @@ def keep(path: Path, rows: Sequence[dict[str, Any]]) -> None:
         fresh = {row["figure"]: row for row in rows}
         rows = [fresh.get(row["figure"], row) for row in earlier] + [r for r in rows if r["figure"] not in known]
     write_atomically(path, (json.dumps(list(rows), indent=1) + "\n").encode())
+
+
+def csv_of(rows: Sequence[dict[str, Any]]) -> bytes:
+    """Rows, at least one, as a CSV file with the first one's keys for a header."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()

@@ -1,8 +1,6 @@
 """`lerobot-coda experiment`: runs arms from one base policy at one budget, and compares them on held-out suites."""
 
 import argparse
-import csv
-import io
 import shlex
 import sys
 from collections.abc import Sequence
@@ -14,7 +12,7 @@ from rich.table import Table
 
 from lerobot_coda.console import add_options, display_of
 from lerobot_coda.preflight import preflight
-from libero_pro.figures import keep
+from libero_pro.figures import csv_of, keep
 from libero_pro.record import RecordError, write_atomically
 
 _EXAMPLE = """examples:
@@ -73,9 +71,5 @@ def _tell(experiment: Any, arms: Sequence[Any], results: Path) -> None:
         table.add_row(*map(str, row.values()))
     console.print(table)
     for name, found in (("budget", used), ("curve", curve_rows(experiment.axes, arms))):
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(found[0]))
-        writer.writeheader()
-        writer.writerows(found)
-        write_atomically(results / experiment.name / f"{name}.csv", text.getvalue().encode())
+        write_atomically(results / experiment.name / f"{name}.csv", csv_of(found))
     print(f"figures: {', '.join(str(results / f'{axis}.json') for axis in experiment.axes)}")

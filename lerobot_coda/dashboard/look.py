@@ -125,7 +125,7 @@ def look(run: Path, summary: RunSummary) -> Look:
             found,
             arm=recipe.arm,
             now=now,
-            left=sum(cost.seconds for cost in outlook.costs(ahead)),
+            left=sum(cost.seconds for cost in outlook.costs(ahead, recipe.workers)),
             meters=tuple(_meters(recipe, done)),
         )
     return replace(found, missing=tuple(dict.fromkeys(missing)))
