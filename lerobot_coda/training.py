@@ -20,7 +20,7 @@ import yaml
 from lerobot_coda.threads import thread_environment, usable_cores
 from libero_pro.record import RecordError, write_atomically
 
-COMMAND = (sys.executable, "-m", "lerobot.scripts.lerobot_train")
+COMMAND = (sys.executable, "-m", "lerobot_coda.reading")  # `lerobot-train`, its training set in memory
 Tick = Callable[[int], None]  # called with the number of steps done so far
 _PROGRESS = re.compile(rb"Training:.*?\|\s*(\d+)/(\d+)")  # LeRobot's tqdm bar
 _LOGGED = re.compile(rb"\bstep:(\d+)\b")

@@ -14,6 +14,7 @@ MAY_IMPORT_LEROBOT = {
     "lerobot_coda/configuration_coda.py",
     "lerobot_coda/modeling_coda.py",
     "lerobot_coda/processor_coda.py",
+    "lerobot_coda/reading.py",
     "lerobot_coda/training.py",
     "lerobot_coda/backbones/families.py",
     "lerobot_coda/backbones/pi0.py",
