@@ -20,10 +20,10 @@ from lerobot_coda.console import Tick
 from lerobot_coda.coprograms import EASIEST, MAX_OPERATIONS, CoProgram, StartCurriculum
 from lerobot_coda.critic.answer import Known, find_object, one_paragraph
 from lerobot_coda.critic.clusters import FailureCluster
-from lerobot_coda.critic.model_critic import Model, NoAnswer
+from lerobot_coda.critic.model_critic import Model, NoAnswer, exhausted
 from lerobot_coda.critic.prompt import Question
 from lerobot_coda.critic.review import SIMULATOR, CriticUsage
-from lerobot_coda.critic.settings import open_model
+from lerobot_coda.critic.settings import CriticSettings, open_model
 from lerobot_coda.memory import Memory, ProposalRow, content_hash
 from lerobot_coda.memory.precedents import Precedent, precedents
 from lerobot_coda.potential import Names, StagedPotential, from_goal, from_text, to_text
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 MOST_TOLD = 4  # programs, and refusals, of a precedent that a model is told of
 KEPT = 4000  # characters of a raw answer that are kept
 SIMPLE = (0.25, 0.5, 0.75, 1.0)  # difficulties of the proposals that a model may choose among
+_NOTHING_SPENT = CriticUsage()
 _NOTHING = Known((), (), (), (), 0, False)  # what only claims are checked against
 # Everything but resuming: joint positions are taken from episodes, never from a text.
 Proposable = Annotated[
@@ -110,16 +111,18 @@ def written_programs(round_: "Round", clusters: Sequence[FailureCluster]) -> lis
         return []
 
     def ask(tick: Tick) -> tuple[Any, Usage]:
-        model, told = open_model(settings), []
+        model, told, spent = open_model(settings), [], round_.asked
         for found in clusters:
             known = tried_before(round_.run.memory, found)
-            one = propose(model, found, recipe, round_.number, known, retries=settings.retries)
+            one = propose(model, found, recipe, round_.number, known, limits=settings, spent=spent)
+            spent = spent + one.usage
             told.append(one.model_dump(mode="json"))
             tick(len(told))
         return told, Usage()
 
     inputs = [[c.hash for c in clusters], settings.hash]
     found = [Proposed.parse(row) for row in round_.steps.run("propose", "propose", len(clusters), inputs, ask)]
+    round_.asked = sum((one.usage for one in found), round_.asked)
     write_json(round_.steps.folder / "proposals.json", [one.model_dump(mode="json") for one in found])
     round_.remember([one.program for one in found if one.program])
     round_.run.memory.add(*proposal_rows(found, f"{settings.kind}:{settings.model}"))
@@ -161,11 +164,14 @@ def propose(
     number: int,
     known: Sequence[Precedent] = (),
     *,
-    retries: int = 0,
+    limits: CriticSettings,
+    spent: CriticUsage = _NOTHING_SPENT,
 ) -> Proposed:
     """Asks a model for a program against a cluster, found in round `number`. A refusal is a result with its reason.
 
-    retries  how often it is asked again, with the reason, after an answer that was refused
+    After an answer that was refused it is asked again, with the reason, `limits.retries` times at most.
+
+    spent  what the round used before; nobody is asked beyond its limits
     """
     prompt = written(cluster, recipe, known)
     told: dict[str, Any] = {
@@ -175,20 +181,23 @@ def propose(
     }
     question = Question(prompt, (), Proposal.model_json_schema(), _NOTHING, choices=simple_proposals(recipe))
     current, refused, raw, usage = question, "", "", CriticUsage()
-    for _ in range(1 + retries):
+    for _ in range(1 + limits.retries):
+        if stop := exhausted(limits, spent + usage):
+            refused = f"{refused}; {stop}" if refused else stop
+            break
         began = time.monotonic()
         try:
             answer = model.answer(current)
-            raw, spent = answer.text, answer.usage
+            raw, took = answer.text, answer.usage
             proposal = Proposal.parse(find_object(raw))
             program, why = checked(proposal, cluster, recipe, number), one_paragraph(proposal.why, 600)
             refused = ""
         except NoAnswer as none:
-            refused, raw, spent = f"no answer: {one_paragraph(str(none), 300)}", none.raw or "", none.usage
+            refused, raw, took = f"no answer: {one_paragraph(str(none), 300)}", none.raw or "", none.usage
         except RecordError as error:
             refused = one_paragraph(str(error), 600)
             current = question.again(refused)
-        usage = usage + spent + CriticUsage(requests=1, seconds=round(time.monotonic() - began, 2))
+        usage = usage + took + CriticUsage(requests=1, seconds=round(time.monotonic() - began, 2))
         if not refused:
             return Proposed(**told, program=program, why=why, raw=raw[:KEPT], usage=usage)
     return Proposed(**told, refused=refused, raw=raw[:KEPT], usage=usage)

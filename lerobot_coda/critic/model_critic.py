@@ -61,6 +61,17 @@ class Model(Protocol):
     def answer(self, question: Question) -> Answer: ...
 
 
+def exhausted(limits: CriticSettings, spent: CriticUsage) -> str | None:
+    """Why no further request may be made in a round in which `spent` was used; None if one may."""
+    if spent.requests >= limits.max_requests:
+        return f"the round's {limits.max_requests} requests (critic.max_requests) are used"
+    if limits.max_cost is not None and spent.cost >= limits.max_cost:
+        return f"the round's cost of {limits.max_cost:g} (critic.max_cost) is used"
+    if limits.max_cost is not None and spent.unmetered:
+        return "the server tells no token counts, so critic.max_cost cannot be kept"
+    return None
+
+
 class ModelCritic:
     """A model behind the critic's protocol; one is opened for each round, and its limits are for the round."""
 
@@ -139,16 +150,7 @@ class ModelCritic:
 
     def _stop(self, usage: CriticUsage) -> str | None:
         """Why no further request may be made in this round; None if one may."""
-        limits, spent = self._settings, self.usage + usage
-        if self._lost:
-            return self._lost
-        if spent.requests >= limits.max_requests:
-            return f"the round's {limits.max_requests} requests (critic.max_requests) are used"
-        if limits.max_cost is not None and spent.cost >= limits.max_cost:
-            return f"the round's cost of {limits.max_cost:g} (critic.max_cost) is used"
-        if limits.max_cost is not None and spent.unmetered:
-            return "the server tells no token counts, so critic.max_cost cannot be kept"
-        return None
+        return self._lost or exhausted(self._settings, self.usage + usage)
 
     def _pace(self) -> None:
         """Waits until the rate limit allows another request."""

@@ -32,7 +32,7 @@ class CriticSettings(Record):
     requests_per_minute  the server's rate limit
     clips_per_cluster  clips shown of a cluster, `frames` instants of each, images of `image_size` pixels
     state_summary      whether distances and contacts are told beside the images
-    max_requests, max_cost  what a round may use; beyond it the simulator critic decides
+    max_requests, max_cost  what a round may use; beyond it the simulator critic decides, and nothing is proposed
     input_price, output_price  of a million tokens, in the currency of `max_cost`
     device             where a local model runs: "auto" is a GPU if there is one
     """

@@ -15,6 +15,7 @@ from lerobot_coda.critic.clusters import FailureCluster
 from lerobot_coda.critic.diagnosis import Mode, Stage
 from lerobot_coda.critic.model_critic import Answer, NoAnswer
 from lerobot_coda.critic.review import CriticUsage
+from lerobot_coda.critic.settings import CriticSettings
 from lerobot_coda.memory import Memory
 from lerobot_coda.programs import compile_cluster
 from lerobot_coda.progress import Decision, measure
@@ -22,6 +23,7 @@ from lerobot_coda.proposal import KEPT, Proposal, proposal_rows, propose, simple
 from lerobot_coda.recipe import load_evolve
 from lerobot_coda.steps import Steps
 
+ONCE = CriticSettings(retries=0)
 PLAN = "reach 1: near(gripper, target, 0.3) until near(gripper, target, 0.04)\nhold 2: held(target) until goal(1)"
 
 
@@ -63,7 +65,7 @@ class Says:
 def asked(recipe, answer, **changes):
     """What becomes of an answer: text as it is, or a mapping with changes."""
     text = answer if isinstance(answer, str) else json.dumps({**answer, **changes})
-    return propose(Says(lambda prompt: text), cluster(), recipe, 3)
+    return propose(Says(lambda prompt: text), cluster(), recipe, 3, limits=ONCE)
 
 
 def test_an_answer_becomes_a_program_beside_the_rule_s(recipe):
@@ -123,7 +125,7 @@ def test_a_model_that_does_not_answer_or_never_stops(recipe):
     def silent(prompt):
         raise NoAnswer("no complete answer within 60 s", raw="<html>", usage=CriticUsage(prompt_tokens=7))
 
-    found = propose(Says(silent), cluster(), recipe, 3, retries=1)
+    found = propose(Says(silent), cluster(), recipe, 3, limits=CriticSettings(retries=1))
     assert (found.usage.requests, found.usage.prompt_tokens) == (2, 14)
     assert found.refused == "no answer: no complete answer within 60 s" and found.raw == "<html>"
     endless = asked(recipe, "{" * 10_000_000)
@@ -137,11 +139,19 @@ def test_it_is_asked_again_with_the_reason(recipe):
         prompts.append(prompt)
         return json.dumps({**ANSWER, "difficulty": 0.5 if "field 'difficulty'" in prompt else 7})
 
-    assert propose(Says(learns), cluster(), recipe, 3).program is None
+    assert propose(Says(learns), cluster(), recipe, 3, limits=ONCE).program is None
     prompts.clear()
-    found = propose(Says(learns), cluster(), recipe, 3, retries=3)
+    found = propose(Says(learns), cluster(), recipe, 3, limits=CriticSettings(retries=3))
     assert found.program.generation.difficulty == 0.5 and len(prompts) == 2 and prompts[1].startswith(prompts[0])
     assert (found.usage.requests, found.usage.prompt_tokens, found.usage.completion_tokens) == (2, 200, 20)
+
+
+def test_proposals_stay_within_what_a_round_may_use(recipe):
+    limits = CriticSettings(retries=5, max_requests=7)
+    found = propose(Says(lambda prompt: "no"), cluster(), recipe, 3, limits=limits, spent=CriticUsage(requests=5))
+    assert found.usage.requests == 2 and found.refused.endswith("7 requests (critic.max_requests) are used")
+    none = propose(Says(lambda prompt: "no"), cluster(), recipe, 3, limits=limits, spent=CriticUsage(requests=7))
+    assert none.usage.requests == 0 and none.refused.startswith("the round's 7 requests")
 
 
 def test_a_round_asks_once_and_files_what_came_of_it(tmp_path, monkeypatch):
@@ -164,9 +174,10 @@ def test_a_round_asks_once_and_files_what_came_of_it(tmp_path, monkeypatch):
     for _ in range(2):
         steps = Steps(tmp_path / "round", Display(Console(file=io.StringIO())))
         run = SimpleNamespace(memory=store)
-        round_ = SimpleNamespace(run=run, recipe=recipe, number=1, steps=steps, remember=remember)
+        round_ = SimpleNamespace(run=run, recipe=recipe, number=1, steps=steps, remember=remember, asked=CriticUsage())
         ((program, found),) = proposal.written_programs(round_, clusters)
         assert program.name == "grasp-1-written" and found == clusters[0]
+        assert round_.asked.requests == 2
     assert len(asked_for) == 2 and store.count(m.ProposalRow) == 2
     told = json.loads((tmp_path / "round/proposals.json").read_text())
     assert [one["refused"] is None for one in told] == [True, False]
@@ -198,8 +209,10 @@ def test_the_prompt_tells_what_may_be_asked_for_and_what_was_tried(recipe, tmp_p
     remember(store, unlike.model_copy(update={"stage": Stage.PLACE}), recipe, "unlike", 0.9)
     now = cluster(slipped=5)
     store.add(*next(rows for rows in archive.failure_rows([], [now], "base") if rows[0] is m.Cluster))
-    refused = propose(Says(lambda prompt: json.dumps({**ANSWER, "difficulty": 7})), useless, recipe, 1)
-    store.add(*proposal_rows([refused, propose(Says(lambda prompt: "no"), helped, recipe, 1)], "endpoint:x"))
+    refused = propose(Says(lambda prompt: json.dumps({**ANSWER, "difficulty": 7})), useless, recipe, 1, limits=ONCE)
+    store.add(
+        *proposal_rows([refused, propose(Says(lambda prompt: "no"), helped, recipe, 1, limits=ONCE)], "endpoint:x")
+    )
 
     known = tried_before(store, now)
     assert {p.cluster for p in known} == {helped.hash, useless.hash}
@@ -210,7 +223,9 @@ def test_the_prompt_tells_what_may_be_asked_for_and_what_was_tried(recipe, tmp_p
     assert "resume" not in text and "touching" in text
     schema = json.dumps(Proposal.model_json_schema())
     assert "qpos" not in schema and "crowd" in schema and schema in text
-    assert propose(Says(lambda prompt: "no"), now, recipe, 2, known).precedents == tuple(p.cluster for p in known)
+    assert propose(Says(lambda prompt: "no"), now, recipe, 2, known, limits=ONCE).precedents == tuple(
+        p.cluster for p in known
+    )
     store.close()
 
 

@@ -58,7 +58,9 @@ def test_a_model_that_writes_no_program_chooses_one_of_the_simplest(folder, tmp_
         objects=("milk_1",), diagnoses=("a", "b"),
     )  # fmt: skip
     model = LocalModel(settings(folder))
-    written, chosen = (propose(model, failures, recipe, 1, retries=retries) for retries in (0, 1))
+    written, chosen = (
+        propose(model, failures, recipe, 1, limits=settings(folder, retries=retries)) for retries in (0, 1)
+    )
     assert written.program is None and written.usage.completion_tokens == 24 and written.raw != chosen.raw
     assert chosen.refused is None and chosen.program.name == "grasp-1-written"
     assert chosen.raw in simple_proposals(recipe) and chosen.usage.requests == 2
