@@ -16,10 +16,11 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
+from lerobot_coda import runfolder
 from lerobot_coda.baselines import ArmName
 from lerobot_coda.console import Display
 from lerobot_coda.engine import Engine
-from lerobot_coda.evolve import evolve
+from lerobot_coda.evolve import evolve, read
 from lerobot_coda.progress import Rate, rate
 from lerobot_coda.recipe import EvolveRecipe, load_evolve, parse_recipe, read_yaml
 from lerobot_coda.training import CHECKPOINT
@@ -100,10 +101,15 @@ def run_arms(
         for path, recipe in recipes.items():
             for seed in experiment.seeds:
                 run = output / f"{recipe.suite}-{name}-{seed}"
-                if name not in wanted and not _finished(run):
+                changes = {"arm": name, "seed": seed}
+                summary = _finished(run)
+                if summary is not None:  # as it was made, also where the code has changed since
+                    runfolder.check(run, *read(path, changes))
+                elif name in wanted:
+                    display.say(f"{recipe.suite}, arm {name}, seed {seed}")
+                    summary = evolve(path, run, changes=changes, engine=engine, display=display)
+                else:
                     continue
-                display.say(f"{recipe.suite}, arm {name}, seed {seed}")
-                summary = evolve(path, run, changes={"arm": name, "seed": seed}, engine=engine, display=display)
                 base, last = checkpoint_of(run, "base"), checkpoint_of(run, last_actor(summary))
                 shared = output / "before" / f"{recipe.suite}-{checkpoint_id(base)}"
                 before = measured(experiment, recipe, base, shared, display)
@@ -130,11 +136,13 @@ def _between(
     }
 
 
-def _finished(run: Path) -> bool:
+def _finished(run: Path) -> dict[str, Any] | None:
+    """The summary of a run that is finished."""
     try:
-        return bool(json.loads((run / "summary.json").read_text(encoding="utf-8"))["finished"])
+        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+        return summary if summary["finished"] else None
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None
 
 
 def last_actor(summary: Mapping[str, Any]) -> str:

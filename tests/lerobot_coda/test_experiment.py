@@ -1,6 +1,7 @@
 """Experiments: arms from one base policy, paired on held-out episodes, and what is said of them."""
 
 import io
+import json
 
 import pytest
 import yaml
@@ -91,6 +92,18 @@ def test_an_arm_is_added_later_and_what_is_done_is_not_done_again(tmp_path, fake
     engine = FakeEngine()
     arms = arms_of(tmp_path, ["sft"], [], engine)
     assert [arm.name for arm in arms] == ["coda", "sft"] and engine.calls["train"] == 2 and engine.calls["ground"] == 0
+
+
+def test_a_finished_run_stays_as_it_was_made(tmp_path, fake_checkpoints):
+    write(tmp_path)
+    arms_of(tmp_path, ["coda"], [])
+    step = tmp_path / "runs" / "libero_object-coda-0" / "rounds" / "001" / "steps" / "probe.json"
+    step.write_text(json.dumps({**json.loads(step.read_text()), "inputs": "of an earlier version"}))
+    engine = FakeEngine()
+    assert [arm.name for arm in arms_of(tmp_path, ["coda"], [], engine)] == ["coda"] and not engine.log
+    write_recipes(tmp_path, rounds=1, seed=3, probe={"scenes": 5})
+    with pytest.raises(RecordError, match="holds a run of another recipe"):
+        arms_of(tmp_path, ["coda"], [])
 
 
 def test_an_arm_that_was_killed_is_not_compared(tmp_path, fake_checkpoints):
