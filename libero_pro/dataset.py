@@ -22,7 +22,7 @@ from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
 from libero_pro.clips import Clips, Codec
 from libero_pro.episode import Episode
-from libero_pro.footage import FRAME_AGE, render_episodes, rendered_steps, shown_steps
+from libero_pro.footage import FRAME_AGE, LABELS, render_episodes, rendered_steps, shown_steps
 from libero_pro.record import RecordError, write_atomically
 from libero_pro.render import Profile
 
@@ -31,7 +31,6 @@ IMAGE_KEYS = {"agentview": "observation.images.image", "wrist": "observation.ima
 STATE_NAMES = ["x", "y", "z", "rx", "ry", "rz", "gripper_left", "gripper_right"]
 ACTION_NAMES = ["dx", "dy", "dz", "drx", "dry", "drz", "gripper"]
 SUMMARY = "libero_pro.json"
-_COLUMN_PREFIX = "observation.coda_"  # `observation.*` is what LeRobot's processors let through to a policy
 # Appending an episode rewrites the current video file and each read opens its file anew: small files keep both cheap.
 _VIDEO_FILE_MB = 1
 
@@ -217,8 +216,8 @@ def _columns(episode: Episode, columns: ColumnFn | None, widths: dict[str, int] 
     checked = {}
     for name, value in values.items():
         array = np.asarray(value, np.float32)
-        if not name.startswith(_COLUMN_PREFIX):
-            raise RecordError(f"column '{name}': the name must start with '{_COLUMN_PREFIX}' to reach a policy")
+        if not name.startswith(LABELS):
+            raise RecordError(f"column '{name}': the name must start with '{LABELS}' to reach a policy")
         if array.ndim != 2 or len(array) != len(episode) + 1 or array.shape[1] == 0:
             raise RecordError(f"column '{name}' has shape {array.shape}; an episode needs ({len(episode) + 1}, d)")
         if not np.isfinite(array).all():

@@ -15,7 +15,8 @@ from libero_pro.scene import SceneSpec
 from libero_pro.suites import Task
 from libero_pro.workers import Ask, run_in_workers
 
-FRAME_AGE = "observation.coda_frame_age"  # column: control steps since the frame's image was rendered
+LABELS = "observation.coda_"  # columns for training; `observation.*` is what LeRobot lets through to a policy
+FRAME_AGE = LABELS + "frame_age"  # column: control steps since the frame's image was rendered
 
 
 def rendered_steps(steps: int, render_every: int) -> np.ndarray:

@@ -15,6 +15,7 @@ from lerobot.policies import make_policy, make_pre_post_processors
 from lerobot.utils.import_utils import register_third_party_plugins
 
 from libero_pro.env import LiberoProEnv
+from libero_pro.footage import LABELS
 from libero_pro.record import RecordError
 from libero_pro.rollout import Observation
 
@@ -164,7 +165,9 @@ def check_features(
         shape = tuple(features[key].shape) if key in features else None
         if shape not in (None, (size,)):
             raise RecordError(f"{actor}: {key} has shape {shape}, but LIBERO-Pro's is ({size},); retrain it on LIBERO")
-    lacking = [key for key, ft in inputs.items() if ft.type is not FeatureType.VISUAL and key != "observation.state"]
+    # LeRobot declares every observation column of a dataset, so its policies name labels that they never look at.
+    known = [key for key in inputs if key == "observation.state" or key.startswith(LABELS)]
+    lacking = [key for key, ft in inputs.items() if ft.type is not FeatureType.VISUAL and key not in known]
     if lacking:
         raise RecordError(f"{actor} needs {', '.join(sorted(lacking))}, which LIBERO-Pro does not give")
     return visual

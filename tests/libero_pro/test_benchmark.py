@@ -267,7 +267,8 @@ def test_a_policy_that_needs_other_features_is_refused(changes: dict, message: s
 
     with pytest.raises(RecordError, match=message):
         check_features(*features(**changes), CAMERA_KEYS, "policy:x")
-    accepted = check_features(*features(images=["observation.images.empty_camera_0"]), CAMERA_KEYS, "policy:x")
+    passed_over = features(images=["observation.images.empty_camera_0"], others=["observation.coda_frame_age"])
+    accepted = check_features(*passed_over, CAMERA_KEYS, "policy:x")
     assert list(accepted) == ["observation.images.image"]
 
 
