@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument("--episode-length", type=int, help="control steps before truncation; default: the protocol's")
     parser.add_argument("--plugin", action="store_true", help="also time this package's environment in lerobot-eval")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows into this file of rows")
+    parser.add_argument("--name", metavar="POLICY", help="ending of the names of the figures, for a second policy")
     arguments = parser.parse_args()
     for task_id in arguments.task_ids:
         if "history" in {found.kind for found in defects_of(arguments.suite, task_id, prompt_source="filename")}:
@@ -92,6 +93,8 @@ def main() -> None:
             theirs[peer] = stock(peer, arguments, policy.image_size or 128, folder, environment)
             mine.append(ours(policy, arguments, folder / f"ours{number}"))
     rows = figures(mine, theirs, shlex.join(["python", "-m", "benchmarks.benchmark", *sys.argv[1:]]))
+    if arguments.name:
+        rows = [{**row, "figure": f"{row['figure']}_{arguments.name}"} for row in rows]
     for row in rows:
         ratio = "" if row["ratio"] is None else f"  {row['ratio']:.2f} x {row['peer']}"
         print(f"{row['figure']:<42}{row['value']:>10g} {row['unit']}  n={row['n']}{ratio}")

@@ -25,8 +25,8 @@ LOG_EVERY_S = 1.0
 
 # Seconds a unit costs on two cores, before this run has measured its own.
 PRIOR_S: Mapping[str, float] = {
-    "gate": 0.2, "probe": 1.8, "validate": 1.5, "measure": 1.5, "evaluate": 1.7, "demonstrate": 0.5,
-    "ground": 0.025, "dataset": 0.8, "train": 0.35, "sft": 0.18,
+    "gate": 0.25, "probe": 2.0, "validate": 1.9, "measure": 2.0, "evaluate": 1.7, "demonstrate": 0.5,
+    "ground": 0.035, "dataset": 0.8, "train": 0.27, "sft": 0.12,
 }  # fmt: skip
 
 
