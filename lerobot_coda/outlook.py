@@ -31,9 +31,9 @@ def plan(recipe: EvolveRecipe) -> list[Planned]:
     for number in range(1, recipe.rounds + 1):
         name = f"round {number} "
         rules = recipe.rules
+        tested = rules.validation and rules.source == "diagnoses" and number == 1
+        trials = recipe.validation.pairs if tested else 0
         if rules.source != "none":
-            tested = rules.validation and rules.source == "diagnoses" and number == 1
-            trials = recipe.validation.pairs if tested else 0
             stages += [
                 Planned("gate", name + "probe scenes", probe),
                 Planned("probe", name + "probe", probe),
@@ -48,9 +48,10 @@ def plan(recipe: EvolveRecipe) -> list[Planned]:
                 else Planned("probe", name + "practice", fresh),
                 Planned("dataset", name + "shard", fresh + probe // 4),
                 Planned("ground", name + "ground", recipe.budget.layouts_per_round),
-                Planned("measure", name + "measure", probe // 2 + trials),
             ]
         stages.append(Planned("train", name + "train", recipe.training.steps))
+        if rules.source != "none":
+            stages.append(Planned("measure", name + "measure", probe // 2 + trials))
     stages.append(Planned("evaluate", "held-out after", episodes))
     if recipe.rounds > 1:
         both = min(heldout.frontier, recipe.rounds * probe // 2)

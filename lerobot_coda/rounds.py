@@ -174,8 +174,8 @@ class Round:
         programs = [p for p, _ in candidates]
         verdicts, trials, undecided = validated(self, probed, candidates, self._claims)
         self._undecided = (*undecided, *(p for p in self.state.pending if p.program not in programs))
-        write_json(self.steps.folder / "verdicts.json", [v.model_dump(mode="json") for v in verdicts.values()])
         self.run.memory.add(*archive.verdict_rows((verdicts[p.name], p) for p in programs))
+        write_json(self.steps.folder / "verdicts.json", [v.model_dump(mode="json") for v in verdicts.values()])
         return verdicts, trials
 
     def active(

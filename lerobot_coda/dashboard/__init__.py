@@ -4,6 +4,7 @@ import contextlib
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 from libero_pro.record import RecordError
 
@@ -26,27 +27,41 @@ def serve(run: Path, host: str = HOST, port: int = PORT) -> None:
             import gradio as gr
             import uvicorn
             from fastapi import FastAPI
+
+            from lerobot_coda.dashboard.page import FONTS, MONOSPACE, STYLE, build_page
+            from lerobot_coda.report import lineage
         except ModuleNotFoundError as error:
             raise RecordError(
                 f"the dashboard needs {error.name}: pip install 'lerobot_policy_coda[dashboard]'"
             ) from None
-        from lerobot_coda.dashboard.page import FONTS, MONOSPACE, STYLE, build_page
 
+        app = FastAPI(openapi_url=None)
+        app.mount("/report", _report(run))
         # Not `launch`: it gives up where the server needs more than five seconds, as beside a run that is at work.
         app = gr.mount_gradio_app(
-            FastAPI(),
+            app,
             build_page(run),
             path="/",
             footer_links=[],
             run_history=False,
-            allowed_paths=[str(run / "report")],
             theme=gr.themes.Base(font=FONTS, font_mono=MONOSPACE),
-            css=STYLE,
+            css=STYLE + lineage.STYLE,
         )
         print(f"dashboard of {run}: http://{host}:{found.getsockname()[1]} (Ctrl-C ends it)", flush=True)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
         with contextlib.suppress(KeyboardInterrupt):
             server.run(sockets=[found])
+
+
+def _report(run: Path) -> Any:
+    """An app that serves the files of the run's report: none before there is one, and nothing beside it."""
+    from starlette.staticfiles import StaticFiles
+
+    class Report(StaticFiles):
+        async def check_config(self) -> None:
+            """A run may get its report later."""
+
+    return Report(directory=run / "report", check_dir=False)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -70,6 +70,8 @@ class Look:
     """A run at one moment. `missing` says what cannot be shown and why, one sentence each.
 
     done, left  seconds of the finished steps, and expected of those ahead
+    backend     of the recipe's rollouts
+    reported    when the report beside it was written (UTC), if there is one
     """
 
     name: str
@@ -84,6 +86,8 @@ class Look:
     meters: tuple[Meter, ...] = ()
     fallen: tuple[Fallen, ...] = ()
     failures: tuple[Failure, ...] = ()
+    backend: str = "local"
+    reported: str = ""
     missing: tuple[str, ...] = ()
 
 
@@ -104,7 +108,7 @@ def look(run: Path, summary: RunSummary) -> Look:
         recipe = None
         missing.append(f"What lies ahead and what the budget allows cannot be shown: {error}")
     done = outlook.finished(run)
-    at_work = outlook.at_work(run)
+    at_work, report = outlook.at_work(run), run / "report" / "index.html"
     found = Look(
         name=summary.name,
         status=summary.status,
@@ -115,6 +119,7 @@ def look(run: Path, summary: RunSummary) -> Look:
         done=sum(step.seconds for step in done),
         fallen=tuple(_fallen(run, missing)),
         failures=tuple(_failures(run, summary, missing)),
+        reported=_at(report, "%Y-%m-%d %H:%M") if report.is_file() else "",
     )
     if recipe is not None:
         ahead = [] if summary.finished else outlook.ahead(run, recipe, done)
@@ -124,6 +129,7 @@ def look(run: Path, summary: RunSummary) -> Look:
         found = replace(
             found,
             arm=recipe.arm,
+            backend=recipe.rollout.backend,
             now=now,
             left=sum(cost.seconds for cost in outlook.costs(ahead, recipe.workers)),
             meters=tuple(_meters(recipe, done)),
@@ -230,5 +236,5 @@ def _rounds(run: Path) -> list[Path]:
     return sorted((path for path in (run / "rounds").glob("[0-9]*") if path.name.isdigit()), reverse=True)
 
 
-def _at(path: Path) -> str:
-    return datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%H:%M:%S")
+def _at(path: Path, shown: str = "%H:%M:%S") -> str:
+    return datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime(shown)

@@ -1,7 +1,8 @@
 """The live page: sections that are drawn again only where what they show has changed, so that videos play on."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lerobot_coda.dashboard.look import Failure, look, summary_of
-from lerobot_coda.report import RunSummary
+from lerobot_coda.dashboard.workers import Roster, Work
+from lerobot_coda.report import RunSummary, lineage
 from lerobot_coda.report.figures import curve_figure, styled
+from lerobot_coda.report.gallery import rows_of
 from lerobot_coda.report.page import minutes
 from libero_pro.record import RecordError
 
 REFRESH_S = 5.0
+SECTIONS = ("progress", "workers", "budget", "failures", "decisions", "lineage")  # as they stand on the page
+REMEMBERED = ("clusters.json", "verdicts.json", "progress.json")  # of a round: written as its memory is
 FONTS = ("system-ui", "sans-serif")
 MONOSPACE = ("ui-monospace", "monospace")
 STYLE = """
@@ -31,10 +36,12 @@ STYLE = """
 .live figure { margin: 0; } .live figure > * { width: 100%; } .live .plan { max-height: 16rem; }
 .live .wide { overflow-x: auto; } .live table { border-collapse: collapse; width: 100%; }
 .live td, .live th { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid #8888; vertical-align: top; }
+.live .tree { padding-left: calc(.6rem + 1.2rem * var(--depth)); }
 @media (max-width: 40rem) {
-  .live thead { display: none; } .live tr { display: block; padding: .4rem 0; border-bottom: 1px solid #8888; }
+  .live thead { display: none; } .live tr { display: block; padding: .4rem .6rem; border-bottom: 1px solid #8888; }
   .live td { display: inline; padding: 0 .3rem 0 0; border: 0 !important; } .live td:last-child { display: block; }
-  .live td:nth-child(2)::before { content: "round "; }
+  .live td[data-of]::before { content: attr(data-of) " "; }
+  .live .tree { display: block; padding-left: calc(1.2rem * var(--depth)); }
 }
 """
 
@@ -47,21 +54,33 @@ class Watch:
         self._lock = threading.Lock()
         self._stamp: tuple[int, ...] | None = None
         self._summary = RunSummary(name=run.name, status="")
+        self._linked: tuple[tuple[Path, int], ...] = ()
+        self._graph = lineage.Lineage()
+        self._unlinked: tuple[str, ...] = ()
+        self._roster = Roster(run)
         self._shown: tuple[tuple[Failure, ...], str] | None = None
         environment = Environment(
             loader=PackageLoader("lerobot_coda.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
         self._template: Any = environment.get_template("dashboard.html").module
+        self._drawn: Any = environment.get_template("lineage.html").module
 
-    def sections(self) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """The HTML of progress, budget, failures and decisions, and a stamp of what the curve is of."""
+    def sections(self) -> tuple[dict[str, str], tuple[int, ...]]:
+        """The HTML of each of SECTIONS, and a stamp of what the curve is of."""
         with self._lock:
             self._read()
-            found = look(self.run, self._summary)
-            head = self._template.head(found, minutes)
-            budget = self._template.budget(found, minutes)
-            parts = (head, budget, self._failures(found.failures), self._template.decisions(found))
-            return tuple(str(part) for part in parts), self._stamp or ()
+            summary, draw = self._summary, self._template
+            found = look(self.run, replace(summary, missing=(*summary.missing, *self._unlinked)))
+            work = self._roster.look(found.backend) if found.at_work else Work()
+            parts = {
+                "progress": draw.head(found, minutes),
+                "workers": draw.workers(work, minutes),
+                "budget": draw.budget(found, minutes),
+                "failures": self._failures(found.failures),
+                "decisions": draw.decisions(found),
+                "lineage": self._drawn.lineage(self._graph),
+            }
+            return {name: str(parts[name]) for name in SECTIONS}, self._stamp or ()
 
     def curve(self) -> Any:
         """Success over rounds as a plotly figure, None before anything was measured."""
@@ -72,6 +91,17 @@ class Watch:
         stamp = tuple(path.stat().st_mtime_ns if path.is_file() else 0 for path in files)
         if stamp != self._stamp:
             self._stamp, self._summary = stamp, summary_of(self.run)
+        written = sorted(path for name in REMEMBERED for path in self.run.glob(f"rounds/[0-9]*/{name}"))
+        linked = tuple((path, path.stat().st_mtime_ns) for path in written)
+        if linked != self._linked:
+            missing: list[str] = []
+            rounds = [
+                {"round": int(path.parent.name), "clusters": rows_of(path, missing, "its failures are not linked")}
+                for path in written
+                if path.name == "clusters.json"
+            ]
+            self._graph = lineage.load_lineage(self.run, rounds, missing)
+            self._linked, self._unlinked = linked, tuple(missing)
 
     def _failures(self, failures: tuple[Failure, ...]) -> str:
         if self._shown is None or self._shown[0] != failures:
@@ -86,26 +116,20 @@ def build_page(run: Path) -> Any:
 
     watch = Watch(run)
     with gr.Blocks(title=f"{run.name} · lerobot-coda", analytics_enabled=False) as page:
-        head, budget, failures, decisions = (
-            gr.HTML(elem_classes="live", elem_id=name, js_on_load=None)
-            for name in ("progress", "budget", "failures", "decisions")
-        )
+        shown = {name: gr.HTML(elem_classes="live", elem_id=name, js_on_load=None) for name in SECTIONS}
         gr.HTML("<h2>Success over rounds</h2>", elem_classes="live", js_on_load=None)
         curve = gr.Plot(show_label=False, container=False, elem_id="curve")
-        seen = gr.State(())
+        seen = gr.State({})
 
-        def refresh(before: Sequence[Any]) -> list[Any]:
+        def refresh(before: Mapping[str, Any]) -> list[Any]:
             parts, stamp = watch.sections()
-            now = (*parts, stamp)
-            known = before or (None,) * len(now)
-            changed = [new != old for new, old in zip(now, known, strict=True)]
-            sent = [part if new else gr.skip() for part, new in zip(parts, changed, strict=False)]
-            return [*sent, watch.curve() if changed[-1] else gr.skip(), now]
+            sent = [text if before.get(name) != text else gr.skip() for name, text in parts.items()]
+            return [*sent, watch.curve() if before.get("curve") != stamp else gr.skip(), {**parts, "curve": stamp}]
 
-        shown = [head, budget, failures, decisions, curve, seen]
+        outputs = [*shown.values(), curve, seen]
         quietly: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-        page.load(refresh, seen, shown, **quietly)
-        gr.Timer(REFRESH_S).tick(refresh, seen, shown, **quietly)
+        page.load(refresh, seen, outputs, **quietly)
+        gr.Timer(REFRESH_S).tick(refresh, seen, outputs, **quietly)
     return page
 
 

@@ -15,6 +15,12 @@ from lerobot_coda import memory as m
 from lerobot_coda.coprograms import EXPLORATION
 
 COLUMN, ROW, WIDTH, HEIGHT = 230, 64, 190, 44  # pixels of the drawing
+STYLE = """
+.lineage svg text { font: 13px system-ui, sans-serif; } .lineage rect { stroke: currentColor; }
+.lineage a { color: inherit; text-decoration: none; } .lineage a:hover rect, .lineage a:focus rect { stroke-width: 3; }
+.lineage .node { display: none; border: 1px solid currentColor; padding: .2rem .8rem; margin: .6rem 0; }
+.lineage .node:target { display: block; } .lineage .drawing { max-height: 34rem; overflow: auto; }
+"""  # of templates/lineage.html, in the report and on the live page
 
 
 @dataclass(frozen=True)
@@ -44,12 +50,13 @@ class Edge:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The drawing and its size in pixels."""
+    """The drawing, its size and that of a node's box, in pixels."""
 
     nodes: tuple[Node, ...] = ()
     edges: tuple[Edge, ...] = ()
     width: int = 0
     height: int = 0
+    box: tuple[int, int] = (WIDTH, HEIGHT)
 
 
 @dataclass

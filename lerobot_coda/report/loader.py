@@ -86,7 +86,7 @@ def _status(found: Mapping[str, Any], rounds: Sequence[Any]) -> str:
     if not found:
         return "the base policy is being made"
     if not found["finished"]:
-        return f"under way: {len(rounds)} rounds are finished"
+        return f"under way: {len(rounds)} round{'s are' if len(rounds) != 1 else ' is'} finished"
     ended = f"; the budget ended it {found['stopped']}" if found.get("stopped") else ""
     return f"finished after {len(rounds)} round{'s' if len(rounds) != 1 else ''}{ended}"
 

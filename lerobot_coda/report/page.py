@@ -6,7 +6,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lerobot_coda.report.figures import comparison_figure, curve_figure, fragment, script
-from lerobot_coda.report.lineage import HEIGHT, WIDTH
+from lerobot_coda.report.lineage import STYLE
 from lerobot_coda.report.scenemap import scene_figure
 from lerobot_coda.report.summary import BudgetRow, RunSummary, show
 
@@ -31,7 +31,7 @@ def render_page(summary: RunSummary, clips: list[dict[str, str]], shown: dict[st
         clips=clips,
         shown=shown,
         scene_figure=Markup(fragment(scene_figure(summary.scenes), "scenes", height=520)) if summary.scenes else "",
-        box=(WIDTH, HEIGHT),
+        drawn=Markup(STYLE),
     )
     # Added last: a template engine need not read 5 MB of plotly.js.
     return page.replace("</head>", f"<script>{script()}</script>\n</head>", 1)

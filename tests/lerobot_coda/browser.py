@@ -38,6 +38,7 @@ def browser() -> Iterator[Any]:
 def visit(made: Any, address: str, width: int = 1280) -> Iterator[Any]:
     """The page at an address; at the end, fails for an error in its console, a lost request or one to elsewhere."""
     page = made.new_page(viewport={"width": width, "height": 900})
+    page.set_default_timeout(PATIENCE_MS)
     wrong: list[str] = []
     page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))

@@ -2,6 +2,11 @@
 
 import io
 import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +22,7 @@ from lerobot_coda.evolve import evolve
 from lerobot_coda.report import build_report, media
 from lerobot_coda.report.videos import encode
 from lerobot_coda.runfolder import LOG
+from lerobot_coda.training import COMMAND
 
 PLANTED = "<script>window.planted = 1</script><img src=x onerror='window.planted = 2'>${window.planted = 3}{{value}}"
 
@@ -73,6 +79,41 @@ def plant(run: Path) -> None:
         if (verdicts := folder / "verdicts.json").is_file():
             rows = json.loads(verdicts.read_text())
             _write(verdicts, [row | {"reason": f"reason {PLANTED}"} for row in rows])
+    with closing(sqlite3.connect(run / "memory.sqlite")) as memory, memory:
+        for table, column in (
+            ("clusters", "mode"),
+            ("clusters", "suite"),
+            ("programs", "name"),
+            ("decisions", "reason"),
+        ):
+            memory.execute(f"DROP TRIGGER IF EXISTS no_update_{table}")
+            memory.execute(f"UPDATE {table} SET {column} = ?", (f"remembered {column} {PLANTED}",))
+
+
+@contextmanager
+def at_work(run: Path) -> Iterator[int]:
+    """A process that holds the run's lock, with a worker and a trainer below it; its number."""
+    command = [sys.executable, "-c", _HOLDER, str(run / ".lock"), " ".join(COMMAND[1:])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            assert process.stdout.readline() == "ready\n"
+            yield process.pid
+        finally:
+            process.stdin.close()  # it ends, and ends those below it
+
+
+_HOLDER = """
+import fcntl, subprocess, sys, time
+from multiprocessing import get_context
+with open(sys.argv[1], "a") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    get_context("spawn").Process(target=time.sleep, args=(600,), daemon=True).start()
+    with subprocess.Popen([sys.executable, "-c", "input()", *sys.argv[2].split()], stdin=subprocess.PIPE) as trainer:
+        print("ready", flush=True)
+        sys.stdin.read()
+        trainer.kill()
+"""
 
 
 def _write(path: Path, data: object) -> None:

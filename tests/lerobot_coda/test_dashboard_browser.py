@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from browser import browser, overflow, visit
-from liverun import evolved, plant, reported
+from liverun import at_work, evolved, plant, reported
 
 from lerobot_coda.console import Log
 from lerobot_coda.runfolder import LOG
 
+_PLANTED = (("progress", "name"), ("failures", "why"), ("decisions", "reason"), ("lineage", "remembered mode"))
 pytestmark = pytest.mark.e2e
 pytest.importorskip("gradio", reason="no gradio: pip install 'lerobot_policy_coda[dashboard]'")
 
@@ -53,14 +54,59 @@ def test_the_page_shows_the_run_and_fits_its_window(chromium: Any, address: str,
         text = page.inner_text("body")
         for shown in (
             "finished after 2 rounds",
+            "Workers",
             "Budget",
             "of 48",
             "validated",
             "Last failures",
+            "Lineage",
             "Success over rounds",
         ):
             assert shown in text
         assert overflow(page) <= 0
+        page.locator("#lineage svg a").last.click()
+        page.wait_for_selector("#lineage .node:visible")
+        assert overflow(page) <= 0
+
+
+def test_the_processes_at_work_come_and_go(chromium: Any, run: Path, address: str) -> None:
+    with visit(chromium, address, 390) as page:
+        page.wait_for_selector("#workers >> text=no process is at work")
+        with at_work(run) as pid:
+            page.wait_for_selector("#workers >> text=simulation worker")
+            shown = page.inner_text("#workers")
+            assert "the run itself" in shown and "lerobot-train" in shown and str(pid) in shown
+            assert overflow(page) <= 0
+        page.wait_for_selector("#workers >> text=no process is at work")
+
+
+def test_the_lineage_opens_what_is_chosen_and_keeps_it_open(chromium: Any, run: Path, address: str) -> None:
+    with visit(chromium, address) as page:
+        page.wait_for_selector("#lineage svg a")
+        boxes, open_ = page.locator("#lineage svg a"), page.locator("#lineage .node:visible")
+        assert boxes.count() > 2 and open_.count() == 0
+        boxes.first.click()
+        assert f"#{open_.get_attribute('id')}" == boxes.first.get_attribute("href")
+        boxes.last.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_function("href => location.hash === href", arg=boxes.last.get_attribute("href"))
+        assert f"#{open_.get_attribute('id')}" == boxes.last.get_attribute("href")
+        with at_work(run):  # the page goes on beside it
+            page.wait_for_selector("#workers >> text=simulation worker")
+        assert f"#{open_.get_attribute('id')}" == boxes.last.get_attribute("href")
+
+
+def test_the_report_is_a_click_away_and_plays(chromium: Any, address: str) -> None:
+    with visit(chromium, address) as page:
+        page.wait_for_selector("#progress a")
+        with page.expect_popup() as opened:
+            page.click("#progress a")
+        there = opened.value.url
+        assert there == f"{address}/report/index.html"
+    with visit(chromium, there) as report:
+        report.wait_for_selector("#figure-curve svg")
+        report.evaluate("for (const video of document.querySelectorAll('video')) { video.muted = true; video.play() }")
+        report.wait_for_function("[...document.querySelectorAll('video')].every(video => video.currentTime > 0.3)")
 
 
 def test_it_follows_the_run_and_lets_its_videos_play_on(chromium: Any, run: Path, address: str) -> None:
@@ -78,8 +124,12 @@ def test_it_follows_the_run_and_lets_its_videos_play_on(chromium: Any, run: Path
 
 def test_files_of_the_run_beside_the_report_are_not_served(run: Path, chromium: Any, address: str) -> None:
     with visit(chromium, address) as page:
-        for name, status in (("report/budget.csv", 200), ("memory.sqlite", 403), ("recipe.yaml", 403)):
-            assert page.request.get(f"{address}/gradio_api/file={run / name}").status == status
+        for name in ("report/budget.csv", "memory.sqlite", "recipe.yaml"):
+            assert page.request.get(f"{address}/gradio_api/file={run / name}").status == 403
+        (run / "report" / "out.yaml").symlink_to(run / "recipe.yaml")
+        served = {"budget.csv": 200, "": 404, "%2e%2e/recipe.yaml": 404, "..%2frecipe.yaml": 404, "out.yaml": 404}
+        assert {name: page.request.get(f"{address}/report/{name}").status for name in served} == served
+        assert page.request.post(f"{address}/report/budget.csv").status == 405
 
 
 def test_planted_scripts_never_run(chromium: Any, run: Path, address: str) -> None:
@@ -87,5 +137,5 @@ def test_planted_scripts_never_run(chromium: Any, run: Path, address: str) -> No
     with visit(chromium, address) as page:
         page.wait_for_selector("#failures video")
         plant(run)
-        for section, where in (("progress", "name"), ("failures", "why"), ("decisions", "reason")):
-            page.wait_for_selector(f"#{section} >> text={where} <script>")
+        for section, where in _PLANTED:
+            page.wait_for_selector(f"#{section} >> text={where} <script>", state="attached")
