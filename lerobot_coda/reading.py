@@ -72,7 +72,8 @@ def into_memory(dataset: LeRobotDataset) -> bool:
 
     It suits if its columns are numbers and its images are color videos, and the reader is as this LeRobot's are.
     """
-    reader, meta = getattr(dataset, "reader", None), dataset.meta
+    reader: Any = getattr(dataset, "reader", None)
+    meta = dataset.meta
     if not all(hasattr(reader, name) for name in _ANSWERS):
         return False
     plain = all(feature["dtype"] not in ("image", "string", "language") for feature in meta.features.values())
@@ -84,7 +85,8 @@ def into_memory(dataset: LeRobotDataset) -> bool:
     reader.hf_dataset = Rows(columns)
     if meta.video_keys:
         episodes = dataset.episodes if dataset.episodes is not None else range(meta.total_episodes)
-        first, lengths = {}, {}
+        first: dict[int, int] = {}
+        lengths: dict[int, int] = {}
         for episode in episodes:
             first[episode] = sum(lengths.values())
             lengths[episode] = meta.episodes[episode]["length"]
@@ -102,7 +104,7 @@ def _decoded(dataset: LeRobotDataset, camera: str, first: dict[int, int], length
     for episode in first:
         files[dataset.root / meta.get_video_file_path(episode, camera)].append(episode)
     for path, episodes in files.items():
-        rows = {}  # frame of the file -> row
+        rows: dict[int, int] = {}  # frame of the file -> row
         for episode in episodes:
             start = round(meta.episodes[episode][f"videos/{camera}/from_timestamp"] * meta.fps)
             rows |= {start + step: first[episode] + step for step in range(lengths[episode])}
