@@ -87,7 +87,6 @@ def run_lerobot_train(config: Mapping[str, Any], path: Path, *, tick: Tick, thre
     environment = {
         **os.environ,
         **thread_environment(threads or max(1, usable_cores() - int(config.get("num_workers", 4)))),
-        "HF_HUB_OFFLINE": os.environ.get("HF_HUB_OFFLINE", "1"),
         "TOKENIZERS_PARALLELISM": "false",
     }
     environment.pop("TQDM_DISABLE", None)  # its bar is what is followed

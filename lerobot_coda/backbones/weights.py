@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
@@ -17,7 +18,10 @@ def checkpoint_folder(path: str | Path) -> Path:
     if not folder.is_dir():
         if str(path).count("/") != 1 or folder.is_absolute():
             raise ValueError(f"backbone_path '{path}' is neither a folder nor a hub id of the form owner/name")
-        folder = Path(snapshot_download(str(path), allow_patterns=["*.json", "*.safetensors"]))
+        try:
+            folder = Path(snapshot_download(str(path), allow_patterns=["*.json", "*.safetensors"]))
+        except (OSError, httpx.HTTPError) as error:  # absent, private, gated, offline
+            raise ValueError(f"backbone_path '{path}' can't be had from the Hub: {first_lines(error)}") from None
     if not (folder / "config.json").is_file():
         raise ValueError(f"backbone_path '{path}' is not a LeRobot checkpoint: it has no config.json")
     return folder

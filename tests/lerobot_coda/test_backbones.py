@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tinyvlas
 import torch
+from hubs import served
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from safetensors.torch import load_file, save_file
 from tinyvlas import ACT, CAMERAS, CHUNK, DIFFUSION, EXECUTES, config, raw_batch, stats
@@ -388,6 +389,13 @@ def test_the_wrong_type_beside_a_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"backbone is 'pi0' but .* holds a policy of type 'act'"):
         CodaConfig(device="cpu", backbone="pi0", backbone_path=str(tmp_path))
     assert checkpoint_folder(tmp_path) == tmp_path
+
+
+def test_a_path_that_the_hub_does_not_give_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said = "backbone_path 'ada/nothing' can't be had from the Hub: "
+    with served(monkeypatch, tmp_path), pytest.raises(ValueError, match=said) as caught:
+        CodaConfig(device="cpu", backbone_path="ada/nothing")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("family", "weighs"), [("act", False), ("pi0", True)])
