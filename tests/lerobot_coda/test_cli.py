@@ -66,6 +66,14 @@ def test_bad_recipes_are_refused_before_work(engine, tmp_path, capsys):
     assert engine.log == []
 
 
+def test_a_pretrained_model_that_cannot_be_had_is_told_of_before_work(engine, tmp_path, capsys):
+    recipe = write_recipes(tmp_path)
+    train = TRAIN | {"policy": {**TRAIN["policy"], "backbone_path": str(tmp_path / "no" / "model")}}
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(train))
+    said = fails(capsys, "evolve", str(recipe), "--output", str(tmp_path / "run"))
+    assert "is neither a folder nor a hub id" in said and engine.log == []
+
+
 def test_another_recipe_in_the_folder_is_refused(engine, tmp_path, capsys):
     output = ["--output", str(tmp_path / "run")]
     assert cli.main(["evolve", str(write_recipes(tmp_path, rounds=0)), *output]) == 0
