@@ -41,9 +41,13 @@ class Articulation:
         """Joint position beyond which the predicate holds."""
         return self.ranges[predicate][0 if self.sign(predicate) > 0 else 1]
 
+    def end(self, predicate: str) -> float:
+        """Joint position at which the predicate's range ends: what is pulled hard goes on to there."""
+        return self.ranges[predicate][1 if self.sign(predicate) > 0 else 0]
+
     def target(self, predicate: str) -> float:
         """Joint position to go for: clearly beyond the threshold."""
-        threshold, far = self.threshold(predicate), self.ranges[predicate][1 if self.sign(predicate) > 0 else 0]
+        threshold, far = self.threshold(predicate), self.end(predicate)
         return threshold + float(np.clip(_SHARE * (far - threshold), -_MARGIN, _MARGIN))
 
     def position(self, world: World) -> float:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from libero_pro.expert.articulation import Articulation, articulation, articulations
+from libero_pro.expert.aside import make_room, waiting_place
 from libero_pro.expert.insert import Niche, find_niche, insert, leave, plan_insertion, sheltered, take
 from libero_pro.expert.motion import OPEN, Decision
 from libero_pro.expert.pick import Plans, pick
@@ -19,7 +20,7 @@ from libero_pro.expert.poses import Pose
 from libero_pro.expert.pull import plan_pull, pull
 from libero_pro.expert.push import plan_push, push
 from libero_pro.expert.slide import FIRM, slide, slides
-from libero_pro.expert.subtasks import ORDER, Subtask, share, subtasks
+from libero_pro.expert.subtasks import ORDER, Subtask, closed_container, share, subtasks
 from libero_pro.expert.travel import leaning, straighten
 from libero_pro.expert.turn import plan_turn, turn
 from libero_pro.expert.world import World
@@ -72,13 +73,27 @@ def decide(world: World, joints: dict[str, Articulation], goal: Goal, holds: np.
             niche = find_niche(world, task.predicate)
             if niche is not None:
                 return replace(insert(world, task.predicate[1], niche), task=task.predicate)
-            place = find_place(world, task.predicate, share(goal, task.predicate))
+            drawer = _shut_drawer(world, joints, task)
+            wait = None if drawer is None else waiting_place(world, drawer, task.predicate, plans)
+            place = wait or find_place(world, task.predicate, share(goal, task.predicate))
             return replace(carry(world, task.predicate[1], place), task=task.predicate)
     for task in todo:  # then a hand that has let something go under a roof
         if task.held and find_niche(world, task.predicate) is not None and leaning(world) and sheltered(world):
             return replace(leave(world), task=task.predicate)
     task = next((task for task in todo if not task.held), todo[-1])
+    for other in todo:  # what a drawer is opened for must not be walled in by it
+        drawer = _shut_drawer(world, joints, other)
+        if drawer is not None and task.predicate == ("open", drawer.name):
+            room = make_room(world, drawer, other.predicate, plans)
+            if room is not None:
+                return replace(room, task=other.predicate)
     return replace(_work(world, joints, goal, task, plans), task=task.predicate)
+
+
+def _shut_drawer(world: World, joints: dict[str, Articulation], task: Subtask) -> Articulation | None:
+    """The drawer that must still be opened to put an object in."""
+    found = None if task.held else closed_container(world, task.predicate, joints, world.names())
+    return None if found is None or found.hinge else found
 
 
 def _in_hand(world: World, target: str) -> bool:

@@ -16,6 +16,8 @@ _ARM_LENGTH = 0.719  # shoulder to wrist, straight, meters
 _UPRIGHT_REACH = 0.67  # shoulder to wrist up to which the hand stands upright
 _LEAN_LENGTH = 0.2  # about what the wrist gains per radian of lean
 _MAX_LEAN = 0.35  # rad
+_NEAR = 0.36  # from the shoulder, in the plane, the elbow hardly folds enough for an upright hand, m
+_NEAR_LEAN = 0.25  # rad
 # Axes of the grip site at the robot's start in every LIBERO scene: fingers down, tilted by 3.25 degrees.
 _TILT = 0.05678
 HOME = np.array([[0.0, np.sqrt(1 - _TILT**2), -_TILT], [1.0, 0.0, 0.0], [0.0, -_TILT, -np.sqrt(1 - _TILT**2)]])
@@ -52,12 +54,15 @@ def strain(world: World, point: np.ndarray) -> float:
     return max(0.0, world.upright_reach(point) - 0.70) / 0.05
 
 
-def hand_turn(world: World, yaw: float, point: np.ndarray) -> np.ndarray:
-    """Rotation vector (3,) in the world from the hand's axes to those for work at a point: `yaw`, and a lean far out.
+def hand_turn(world: World, yaw: float, point: np.ndarray, *, bent: bool = False) -> np.ndarray:
+    """Rotation vector (3,) in the world from the hand's axes to those for work at a point: `yaw`, and perhaps a lean.
 
-    Leaning about the closing axis, fingertips outwards, keeps the wrist near and the elbow bent.
+    Leaning about the closing axis, fingertips outwards, keeps the wrist near and the elbow bent where the point is far
+    out. `bent`: where it is close to the shoulder, fingertips lean inwards, which keeps the elbow off its limit.
     """
     lean = np.clip((world.upright_reach(point) - _UPRIGHT_REACH) / _LEAN_LENGTH, 0.0, _MAX_LEAN)
+    if bent and np.linalg.norm((point - world.shoulder)[:2]) < _NEAR:
+        lean = -_NEAR_LEAN
     wanted = turn_z(yaw) @ HOME
     across, c, s = wanted[:, 0], np.cos(lean), np.sin(lean)
     out = np.cross(across, [0.0, 0.0, 1.0])

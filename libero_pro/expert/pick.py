@@ -9,7 +9,7 @@ from libero_pro.expert.drag import Hook, drag, plan_drag
 from libero_pro.expert.grasps import OPENING, TIGHT, TIP, Grasp, plan_grasp
 from libero_pro.expert.insert import Insertion
 from libero_pro.expert.motion import CLOSE, OPEN, Decision, hand_turn, reachable, strain, towards
-from libero_pro.expert.placements import Place, cruise_height
+from libero_pro.expert.placements import Detour, Place, cruise_height
 from libero_pro.expert.poses import Pose
 from libero_pro.expert.world import World
 from libero_pro.record import RecordError
@@ -26,6 +26,7 @@ class Plans:
     poses: dict[tuple[str, ...], Pose] = field(default_factory=dict)
     insertions: dict[str, Insertion] = field(default_factory=dict)
     hooks: dict[str, Hook] = field(default_factory=dict)  # for objects without a free grasp where they stood
+    detours: dict[str, Detour] = field(default_factory=dict)
 
 
 def pick(world: World, target: str, place: Place, plans: Plans) -> Decision:
@@ -40,7 +41,7 @@ def pick(world: World, target: str, place: Place, plans: Plans) -> Decision:
         hook = plans.hooks.get(target)
         if hook is not None and np.linalg.norm(hook.position - position) < 0.01:
             return drag(world, target, hook.pose.shifted(position - hook.position), hook.out)
-        found = _plan(world, target, drawn=hook is not None)
+        found = plan_pick(world, target, drawn=hook is not None)
         if found is None and world.speed(target) > _MOVING:
             return towards(world, "wait", grip, np.zeros(3), OPEN)  # it is still falling
         if found is None:
@@ -55,7 +56,7 @@ def pick(world: World, target: str, place: Place, plans: Plans) -> Decision:
             raise RecordError(f"'{target}' is out of the arm's reach for a grasp from above")
         plans.grasps[target] = grasp
     point = grasp.goal(position, rotation)
-    turn = hand_turn(world, grasp.yaw, point)
+    turn = hand_turn(world, grasp.yaw, point, bent=True)
     apart = float(np.linalg.norm((grip - point)[:2]))
     depth = grip[2] - point[2]
     twisted = float(np.linalg.norm(turn))
@@ -80,7 +81,7 @@ def pick(world: World, target: str, place: Place, plans: Plans) -> Decision:
     return towards(world, "approach" if far > 0 else "descend", step, turn, OPEN)
 
 
-def _plan(world: World, target: str, drawn: bool) -> Grasp | Hook | None:
+def plan_pick(world: World, target: str, drawn: bool) -> Grasp | Hook | None:
     """A free pinch, else a way to draw the object out from under something.
 
     `drawn`: it has been drawn out by a little, and is drawn on until the hand has room beside what was over it.

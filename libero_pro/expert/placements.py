@@ -10,7 +10,7 @@ from libero_pro.expert.world import World
 from libero_pro.goals import owner
 from libero_pro.record import RecordError
 
-_DROP = 0.006  # an object is let go this far above what it will rest on
+DROP = 0.006  # an object is let go this far above what it will rest on
 _BELOW_RIM = 0.03  # or, into a container, with its lowest point this far below the walls: they guide the fall
 _WALL_WITHIN = 0.10
 _FLOOR = 0.005  # boxes that reach less far than this over a point are at its side, m
@@ -20,6 +20,7 @@ _MUCH_LOWER = 0.08  # m
 _MIDDLES = (1.0, 0.7, 0.4)  # shares of a footprint under which nothing should be
 _APART = 0.75  # share of a region's half width at which two things on it stand
 _BELOW_REGION = 0.01  # LIBERO's In predicate extends a region down by so much, m
+_POINT = np.full(2, 0.005)  # half sizes (m) within which something is over a point
 _BESIDE = 0.005  # what hangs over less than this much of an object's edge lets it pass, m
 
 
@@ -42,6 +43,14 @@ class Place:
     rests: bool = True
     yaw: float = 0.0
     lean: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Detour:
+    """Where an object that stands at `position` (3,) waits for its drawer to open; no place if it need not."""
+
+    position: np.ndarray
+    place: Place | None
 
 
 def find_place(world: World, predicate: tuple[str, ...], share: tuple[int, int] = (0, 1)) -> Place:
@@ -67,7 +76,7 @@ def find_place(world: World, predicate: tuple[str, ...], share: tuple[int, int] 
     static = world.others(*world.movable)
     beneath = Boxes.joined([static, world.boxes(receptacle)]) if receptacle in world.movable else static
     occupied = Boxes.joined([world.boxes(name) for name in world.movable if name not in (target, receptacle)])
-    level = float(_column_tops(center, np.full(2, 0.005), beneath).max(initial=0.0))
+    level = float(column_tops(center, np.full(2, 0.005), beneath).max(initial=0.0))
     occupied = occupied.where(occupied.centers[:, 2] > level)  # what lies below the destination is in nobody's way
     spots = _spots(center, room)
     if share[1] > 1 and relation == "on" and site is not None:
@@ -75,13 +84,15 @@ def find_place(world: World, predicate: tuple[str, ...], share: tuple[int, int] 
         spots.insert(0, center + _APART * room * [2.0 * share[0] / (share[1] - 1) - 1.0, 0.0])
     if relation == "in" and site is not None and receptacle not in world.movable:
         spots = _uncovered(spots, shift, footprint[1], static, site[0][2], site[0][2] + site[1][2])
+    if site is not None and _covered(static, site[0]):
+        spots = _open_spots(spots, shift, footprint[1], static, float(site[0][2]))
+        if not spots:
+            raise RecordError(f"the expert cannot reach '{destination}' from above yet: something is over it")
     xy = _freest(spots, shift, footprint[1], occupied)
-    tops = _column_tops(xy + shift, footprint[1], beneath)
-    centered = _column_tops(xy, footprint[1], beneath)
+    tops = column_tops(xy + shift, footprint[1], beneath)
+    centered = column_tops(xy, footprint[1], beneath)
     if relation == "in" and centered.max(initial=0.0) < tops.max(initial=0.0) - 0.01:
         xy, tops = xy - shift, centered  # its middle fits between the walls, its origin does not
-    if site is not None and _covered(static, site[0]):
-        raise RecordError(f"the expert cannot reach '{destination}' from above yet: something is over it")
     ground = float(tops.max(initial=0.0))
     lean = None
     if relation == "on" and receptacle in world.names() and receptacle not in world.movable:
@@ -93,7 +104,7 @@ def find_place(world: World, predicate: tuple[str, ...], share: tuple[int, int] 
             ground = float(point[2] - normal[:2] @ (xy - point[:2]) / normal[2])
             if boxes.high()[2] - boxes.low()[2] > 2 * footprint[1].max():
                 lean = _LEAN * np.array([-uphill[1], uphill[0], 0.0])
-    bottom = ground + _DROP
+    bottom = ground + DROP
     yaw = 0.0
     if relation == "in" and receptacle:
         bottom = max(bottom, _walls(world.boxes(receptacle), xy) - _BELOW_RIM)
@@ -161,8 +172,8 @@ def _lowest_grip(world: World, target: str, at: np.ndarray, bottom: float, yaw: 
     obstacles = world.others(target)
     # At the start's yaw the hand closes along y.
     order = -1 if abs(yaw) < 0.1 else 1
-    palm = _column_tops(at, np.array(PALM_HALF)[::order], obstacles).max(initial=0.0)
-    fingers = _column_tops(at, np.array([FINGER + 0.008, FINGER_HALF])[::order], obstacles).max(initial=0.0)
+    palm = column_tops(at, np.array(PALM_HALF)[::order], obstacles).max(initial=0.0)
+    fingers = column_tops(at, np.array([FINGER + 0.008, FINGER_HALF])[::order], obstacles).max(initial=0.0)
     return max(low, palm - PALM + 0.008, fingers + TIP + 0.003)
 
 
@@ -217,10 +228,10 @@ def neighbors_top(world: World, target: str, destination: str) -> float:
     return max(tops)
 
 
-def _covered(boxes: Boxes, point: np.ndarray) -> bool:
-    """A box lies over the point: a roof, or the cabinet around a closed drawer."""
+def _covered(boxes: Boxes, point: np.ndarray, half: np.ndarray = _POINT) -> bool:
+    """A box lies over the point or within half sizes (2,) of it: a roof, or the cabinet around a closed drawer."""
     extents = boxes.extents()
-    over = (np.abs(boxes.centers[:, :2] - point[:2]) < extents[:, :2] + 0.005).all(axis=1)
+    over = (np.abs(boxes.centers[:, :2] - point[:2]) < extents[:, :2] + half).all(axis=1)
     return bool((over & (boxes.centers[:, 2] - extents[:, 2] > point[2] + 0.03)).any())
 
 
@@ -258,6 +269,14 @@ def _spots(center: np.ndarray, room: np.ndarray) -> list[np.ndarray]:
     return [center + np.array(offset) * room for offset in offsets]
 
 
+def _open_spots(
+    spots: list[np.ndarray], shift: np.ndarray, half: np.ndarray, static: Boxes, height: float
+) -> list[np.ndarray]:
+    """The spots with nothing over them at a height, first those with nothing over the whole footprint either."""
+    found = [spot for spot in spots if not _covered(static, np.array([*spot, height]))]
+    return sorted(found, key=lambda spot: _covered(static, np.array([*(spot + shift), height]), half))
+
+
 def _uncovered(
     spots: list[np.ndarray], shift: np.ndarray, half: np.ndarray, static: Boxes, middle: float, top: float
 ) -> list[np.ndarray]:
@@ -265,7 +284,7 @@ def _uncovered(
 
     Beneath those there is nothing above the region's `middle`. All spots, if there is no such spot.
     """
-    heights = [float(_column_tops(spot + shift, half, static).max(initial=0.0)) for spot in spots]
+    heights = [float(column_tops(spot + shift, half, static).max(initial=0.0)) for spot in spots]
     if heights[0] <= top:
         return spots
     return [spot for spot, height in zip(spots, heights, strict=True) if height < middle] or spots
@@ -275,12 +294,12 @@ def _freest(spots: list[np.ndarray], shift: np.ndarray, half: np.ndarray, occupi
     """The first spot with nothing under a footprint of half sizes (2,), else with nothing under its middle."""
     for share in _MIDDLES:
         for spot in spots:
-            if not len(_column_tops(spot + shift, share * half, occupied)):
+            if not len(column_tops(spot + shift, share * half, occupied)):
                 return spot
     return spots[0]
 
 
-def _column_tops(xy: np.ndarray, half: np.ndarray, obstacles: Boxes) -> np.ndarray:
+def column_tops(xy: np.ndarray, half: np.ndarray, obstacles: Boxes) -> np.ndarray:
     """Tops of the boxes that a vertical column of world-aligned half size (2,) meets."""
     reach = half + np.linalg.norm(obstacles.halves, axis=1)[:, None]
     candidates = obstacles.where((np.abs(obstacles.centers[:, :2] - xy) < reach).all(axis=1))

@@ -4,15 +4,16 @@ No pinch from above holds a plate: its rim is a gentle slope. Two fingers that s
 been pushed against the rim; they then close and carry it. Until then the thing slides towards its place.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
-from libero_pro.expert.geometry import Boxes
+from libero_pro.expert.geometry import Boxes, turn_z
 from libero_pro.expert.grasps import FINGER_HALF, OPENING, TIP
 from libero_pro.expert.motion import CLOSE, OPEN, Decision, towards
-from libero_pro.expert.placements import Place
+from libero_pro.expert.placements import Place, column_tops
 from libero_pro.expert.poses import Pose, both_ways, free, hand_axes
 from libero_pro.expert.reach import misses
 from libero_pro.expert.travel import travel
@@ -29,6 +30,9 @@ FIRM = 0.0755  # fingers that are closer hold a rim firmly, m
 _MISSED = 0.055  # fingers that are closer hold no rim, m
 _ARRIVED = 0.012  # m
 _SHORT = 0.06  # a way on which the rim surely wedges, m
+_SIDES = 16  # from which it is tried
+_DOWN = 0.02  # a fork that is higher over what the thing lies on is not behind it, m
+_LEVEL = 0.002  # what reaches no higher than this over its lowest point, m, it slides on
 _TURNED = 0.2  # rad
 _LEANS = (0.0, 0.2, 0.35)  # of the hand over the thing, where something stands behind it, rad
 _MOVING = 0.02  # m/s
@@ -46,8 +50,8 @@ def slides(world: World, target: str) -> bool:
 def slide(world: World, target: str, place: Place) -> Decision:
     """Behind the thing, down, and on towards its place.
 
-    Straight if the fork fits behind the thing, else along a world axis; from the other sides if it is to be carried to
-    another level anyway. Raises RecordError if there is no room anywhere.
+    Straight if the fork fits behind the thing, else along a world axis; else, and if it is to be carried to another
+    level anyway, from any side, until it is held and can be carried. Raises RecordError if there is no room anywhere.
     """
     boxes, grip = world.boxes(target), world.grip
     low, high = boxes.low(), boxes.high()
@@ -56,17 +60,20 @@ def slide(world: World, target: str, place: Place) -> Decision:
     ways = [left, left * [0.0, 1.0], left * [1.0, 0.0]]
     if abs(place.ground - low[2]) > 0.02:
         ways += [_SHORT * np.array(way) for way in ((0.0, 1.0), (0.0, -1.0), (1.0, 0.0), (-1.0, 0.0))]
-    pushes = [
-        _Push.of(position, part, float((high - low)[:2].mean() / 2), float(low[2]) + TIP + _ABOVE, lean)
-        for part in ways
-        for lean in _LEANS
-        if np.linalg.norm(part) > _ARRIVED
-    ]
-    for push in pushes:
-        if push.engaged(world):
-            return push.onward(world, target)
+    # Pushed hard, a thing tilts a little into what it lies on, where the fork does not follow.
+    level = max(float(low[2]), float(column_tops(position, np.full(2, 0.005), world.arena).max(initial=0.0)))
+
+    def pushes() -> Iterator[_Push]:
+        radius = float((high - low)[:2].mean() / 2)
+        yield from _pushes(position, ways, radius, float(low[2]))
+        yield from _pushes(position, _around(world, target, left), radius, level)
+
+    if grip[2] < level + TIP + _DOWN:
+        for push in pushes():
+            if push.engaged(world):
+                return push.onward(world, target)
     obstacles = world.others(target)
-    for push, behind in product(pushes, _BEHIND):
+    for push, behind in ((push, behind) for push in pushes() for behind in _BEHIND):
         start = push.pose.shifted(np.array([*(-push.out * behind), 0.0]))
         if not free(start, 2 * OPENING, obstacles, [np.zeros(3), _UP], 0.001):
             continue
@@ -81,6 +88,28 @@ def slide(world: World, target: str, place: Place) -> Decision:
     if world.speed(target) > _MOVING:
         return towards(world, "wait", grip, np.zeros(3), OPEN)  # it is still falling
     raise RecordError(f"the arm cannot get behind '{target}' to push it")
+
+
+def _around(world: World, target: str, way: np.ndarray) -> list[np.ndarray]:
+    """Short ways (2,) in all directions: those on which nothing is ahead first, of these the nearest to `way` (2,)."""
+    boxes, obstacles = world.boxes(target), world.others(target)
+    low, high = boxes.low(), boxes.high()
+    middle, half = (low + high)[:2] / 2, (high - low)[:2] / 2
+    along = _SHORT * way / max(float(np.linalg.norm(way)), 1e-9)
+
+    def ranked(turn: float) -> tuple[bool, float]:
+        ahead = middle + turn_z(turn)[:2, :2] @ along
+        return bool(column_tops(ahead, half, obstacles).max(initial=0.0) > low[2] + _LEVEL), abs(turn)
+
+    turns = sorted(np.linspace(-np.pi, np.pi, _SIDES, endpoint=False), key=ranked)
+    return [turn_z(turn)[:2, :2] @ along for turn in turns]
+
+
+def _pushes(position: np.ndarray, ways: Iterable[np.ndarray], radius: float, bottom: float) -> Iterator["_Push"]:
+    """Pushes of a round thing along ways (2,) that are long enough, by a hand that stands more and more over it."""
+    for way, lean in product(ways, _LEANS):
+        if np.linalg.norm(way) > _ARRIVED:
+            yield _Push.of(position, way, radius, bottom + TIP + _ABOVE, lean)
 
 
 @dataclass(frozen=True)

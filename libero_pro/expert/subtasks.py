@@ -36,10 +36,10 @@ def subtasks(
         if predicate[0] not in ORDER:
             raise RecordError(f"the expert cannot solve goal {predicate}: '{predicate[0]}' is none of {sorted(ORDER)}")
         if ORDER[predicate[0]] == 2:
-            if not held and (drawer := container(predicate, joints, names)) is not None:
-                opening = ("open", drawer.name)
-                if not _wide_enough(world, drawer) and Subtask(opening, False) not in found:
-                    found.append(Subtask(opening, False))
+            if not held and (drawer := closed_container(world, predicate, joints, names)) is not None:
+                opening = Subtask(("open", drawer.name), False)
+                if opening not in found:
+                    found.append(opening)
         else:
             articulation(joints, predicate)
         found.append(Subtask(predicate, held))
@@ -52,14 +52,14 @@ def share(goal: Goal, predicate: tuple[str, ...]) -> tuple[int, int]:
     return (alike.index(predicate), len(alike)) if predicate in alike else (0, 1)
 
 
-def container(
-    predicate: tuple[str, ...], joints: dict[str, Articulation], names: tuple[str, ...]
+def closed_container(
+    world: World, predicate: tuple[str, ...], joints: dict[str, Articulation], names: tuple[str, ...]
 ) -> Articulation | None:
-    """The drawer or door that must be open for an In predicate."""
+    """The drawer or door that must be opened, or opened further, for an In predicate."""
     if predicate[0] != "in":
         return None
     found = joints.get(predicate[2]) or joints.get(owner(predicate[2], names) or "")
-    return found if found is not None and "open" in found.ranges else None
+    return found if found is not None and "open" in found.ranges and not _wide_enough(world, found) else None
 
 
 def _wide_enough(world: World, drawer: Articulation) -> bool:

@@ -119,6 +119,23 @@ class World:
             self._parts[body] = within[self.model.geom_bodyid]
         return self._parts[body]
 
+    def imagined(self, joints: dict[int, float], objects: dict[str, np.ndarray]) -> "World":
+        """The scene as it would be with joints (by their number in qpos) and objects' origins (3,) elsewhere."""
+        data = mujoco.MjData(self.model)
+        data.qpos[:] = self.data.qpos
+        for address, position in joints.items():
+            data.qpos[address] = position
+        for name, origin in objects.items():
+            address = self.model.jnt_qposadr[self.model.body_jntadr[self.body(name)]]
+            data.qpos[address : address + 3] = origin
+        mujoco.mj_kinematics(self.model, data)
+        return World(self.model, data)
+
+    @property
+    def arena(self) -> Boxes:
+        """Collision boxes of tables, floor and walls."""
+        return self._arena
+
     def names(self) -> tuple[str, ...]:
         """Every object and fixture."""
         return tuple(self._bodies)
@@ -181,11 +198,12 @@ class World:
         left, right = self.touching()
         if name not in left and name not in right:
             return False
-        return self.hangs(name) or (name in left and name in right and self._between(name))
+        return self.hangs(name) or (name in left and name in right and self.straddles(name))
 
-    def _between(self, name: str) -> bool:
-        gap = Boxes(self.grip[None], self.hand[None], np.array([[self.width / 2, 0.008, 0.011]]))
-        return bool(overlaps(gap, self.boxes(name)).any())
+    def straddles(self, name: str, margin: float = 0.0) -> bool:
+        """Some of the object is between the fingers, or within `margin` (m) below, above or beside that gap."""
+        half = np.array([[self.width / 2, 0.008 + margin, 0.011 + margin]])
+        return bool(overlaps(Boxes(self.grip[None], self.hand[None], half), self.boxes(name)).any())
 
     def hangs(self, name: str) -> bool:
         """The object touches the fingers and nothing else."""

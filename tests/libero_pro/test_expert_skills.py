@@ -194,6 +194,88 @@ def test_it_draws_a_bowl_out_from_under_the_drawer_that_it_opened():
     assert episode.success, episode.tags
 
 
+@pytest.fixture(scope="module")
+def walled_in():
+    """A kitchen in which the bowl stands where the drawer that it belongs in will be over it."""
+    from libero_pro.simulator import Simulator
+
+    sim = Simulator(get_task("libero_goal", 3))
+    return sim, scene_for("libero_goal", 3, init_state_id=4, seed=4)
+
+
+@pytest.mark.sim
+def test_what_an_opening_drawer_would_wall_in_waits_beside_it(walled_in):
+    from libero_pro.expert import solve
+    from libero_pro.expert.articulation import articulations
+
+    sim, scene = walled_in
+    episode = solve(sim, scene)
+    assert episode.success and episode.tags["expert"] == "solved", episode.tags
+    assert (np.diff(np.sign(episode.actions[:, 6])) != 0).sum() == 6  # bowl, handle, bowl
+    drawer = articulations(sim.env)[scene.goal[0][2]]
+    opened = int(np.argmax(np.abs(episode.qpos[:, drawer.address]) > 0.02))
+    bowl = episode.object_pos[:, episode.object_names.index("akita_black_bowl_1")]
+    assert np.linalg.norm((bowl[opened] - bowl[0])[:2]) > 0.04 and abs(bowl[opened] - bowl[0])[2] < 0.002
+
+
+@pytest.mark.sim
+def test_a_waiting_place_is_free_and_does_not_depend_on_who_asks(walled_in):
+    from libero_pro.expert.articulation import articulations
+    from libero_pro.expert.aside import find_waiting_place
+    from libero_pro.expert.geometry import overlaps
+    from libero_pro.expert.world import World
+
+    sim, scene = walled_in
+    sim.reset(scene)
+    sim.settle()
+    world, predicate = World(sim.model, sim.data), scene.goal[0]
+    drawer, target = articulations(sim.env)[predicate[2]], predicate[1]
+    before = sim.data.qpos.copy()
+    place = find_waiting_place(world, drawer, predicate)
+    assert (sim.data.qpos == before).all()
+    origin = world.position(target)
+    there = world.imagined({drawer.address: drawer.end("open")}, {target: np.array([*place.xy, origin[2]])})
+    lifted = there.boxes(target)
+    lifted = Boxes(lifted.centers + np.array([0.0, 0.0, 0.003]), lifted.axes, lifted.halves)
+    assert not overlaps(lifted, there.others(target)).any()
+    on_its_way = world.imagined({}, {target: np.array([*(origin[:2] + place.xy) / 2, origin[2]])})
+    assert find_waiting_place(on_its_way, drawer, predicate).xy == pytest.approx(place.xy)
+
+
+@pytest.mark.sim
+def test_it_pushes_a_plate_on_that_tilts_into_the_table():
+    from libero_pro.expert import solve
+    from libero_pro.simulator import Simulator
+
+    episode = solve(Simulator(get_task("libero_goal", 5)), scene_for("libero_goal", 5, init_state_id=7, seed=7))
+    assert episode.success, episode.tags
+
+
+@pytest.mark.sim
+def test_a_region_that_is_partly_covered_is_used_where_it_is_open():
+    from libero_pro.expert.placements import find_place
+    from libero_pro.expert.world import World
+    from libero_pro.simulator import Simulator
+
+    sim, scene = Simulator(get_task("libero_goal_swap", 1)), scene_for("libero_goal_swap", 1, init_state_id=1, seed=1)
+    sim.reset(scene)
+    sim.settle()
+    world = World(sim.model, sim.data)
+    center, half = world.site(scene.goal[0][2])
+    place = find_place(world, scene.goal[0])
+    assert np.abs(place.xy - center[:2]).max() > 0.01 and (np.abs(place.xy - center[:2]) < half[:2]).all()
+
+
+@pytest.mark.sim
+def test_it_reaches_what_is_close_to_its_shoulder():
+    from libero_pro.expert import solve
+    from libero_pro.simulator import Simulator
+
+    task = get_task("libero_goal_swap", 6)
+    episode = solve(Simulator(task), scene_for("libero_goal_swap", 6, init_state_id=9, seed=9))
+    assert episode.success and len(episode) < 150, episode.tags
+
+
 @dataclass
 class FakeEpisode:
     scene: object
