@@ -40,23 +40,22 @@ class Planned:
 
 
 class Log:
-    """Events as JSON lines, appended to `path`; None: nowhere.
+    """Events as JSON lines, appended to each of `paths`; None: nowhere.
 
     An event is {time (UTC, ISO 8601), step, done, total, message}; step, done and total are null for a mere message.
     """
 
-    def __init__(self, path: Path | None = None):
-        self._path = path
+    def __init__(self, *paths: Path | None):
+        self.paths = tuple(path for path in paths if path is not None)
 
     def event(self, message: str, step: str | None = None, done: int | None = None, total: int | None = None) -> None:
         """Appends one line; the file and its folder are made with the first."""
-        if self._path is None:
-            return
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
         event = {"time": moment, "step": step, "done": done, "total": total, "message": message}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(event, ensure_ascii=False) + "\n")
+        for path in self.paths:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(event, ensure_ascii=False) + "\n")
 
 
 class Display:
@@ -81,6 +80,15 @@ class Display:
         self._ahead: list[Planned] = []
         self._units: dict[str, float] = {}
         self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def logged(self, path: Path) -> Iterator[None]:
+        """Events meanwhile go to `path` as well: one run's own log among several runs."""
+        before, self._log = self._log, Log(*self._log.paths, path)
+        try:
+            yield
+        finally:
+            self._log = before
 
     def plan(self, stages: Sequence[Planned]) -> None:
         """Replaces what lies ahead."""

@@ -107,7 +107,8 @@ def run_arms(
                     runfolder.check(run, *read(path, changes))
                 elif name in wanted:
                     display.say(f"{recipe.suite}, arm {name}, seed {seed}")
-                    summary = evolve(path, run, changes=changes, engine=engine, display=display)
+                    with display.logged(run / runfolder.LOG):
+                        summary = evolve(path, run, changes=changes, engine=engine, display=display)
                 else:
                     continue
                 base, last = checkpoint_of(run, "base"), checkpoint_of(run, last_actor(summary))

@@ -8,17 +8,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lerobot_coda.critic.settings import CriticSettings
 
 PLUGIN = "lerobot_policy_coda"  # the literal metadata name that LeRobot's discovery matches
 MUJOCO = "3.3.7"
-MIN_FREE_GB = 3.0
+ROOM_GB = 0.5  # of a dataset, a benchmark or a diagnosis: 0.2 GB at most were measured
 GL_PACKAGES = "libegl1 libgl1-mesa-dri libosmesa6"
 
 
@@ -86,7 +87,12 @@ def plugin_problem() -> Problem | None:
     )
 
 
-def output_problem(output: Path, min_free_gb: float = MIN_FREE_GB) -> Problem | None:
+def run_room_gb(rounds: int) -> float:
+    """Free space that a run of so many rounds needs: checkpoints, episodes and datasets take 0.2 GB a round."""
+    return ROOM_GB + 0.2 * rounds
+
+
+def output_problem(output: Path, room_gb: float = ROOM_GB) -> Problem | None:
     """The folder, or the nearest folder above it that exists, must be a folder that takes files and has room."""
     folder = Path(output).absolute()
     while not folder.exists() and not folder.is_symlink():
@@ -102,9 +108,9 @@ def output_problem(output: Path, min_free_gb: float = MIN_FREE_GB) -> Problem | 
             f"output {output} cannot be written ({error.strerror} in {folder})", "choose another with --output"
         )
     free_gb = shutil.disk_usage(folder).free / 1e9
-    if free_gb < min_free_gb:
+    if free_gb < room_gb:
         return Problem(
-            f"output {output} has {free_gb:.1f} GB free and a run needs {min_free_gb:g} GB",
+            f"output {output} has {free_gb:.1f} GB free and this needs {room_gb:.1f} GB",
             "make room or choose another with --output",
         )
     return None
@@ -119,14 +125,14 @@ def gl_problem() -> Problem | None:
     return NO_GL
 
 
-def preflight(output: Path | None, needs_gl: bool) -> None:
+def preflight(output: Path | None, needs_gl: bool, room_gb: float = ROOM_GB) -> None:
     """Raises RecordError with the first problem found, cheapest checks first; `output` None skips the folder's."""
     problem = (
         python_problem()
         or libero_problem()
         or mujoco_problem()
         or plugin_problem()
-        or (output_problem(output) if output is not None else None)
+        or (output_problem(output, room_gb) if output is not None else None)
         or (gl_problem() if needs_gl else None)
     )
     if problem:
@@ -145,6 +151,21 @@ def check_critic(settings: "CriticSettings") -> None:
         from lerobot_coda.critic.local_vlm import check_model
 
         check_model(settings)
+
+
+def check_bases(trains: Iterable[Mapping[str, Any]]) -> None:
+    """Fetches pretrained models that train recipes start from: one that cannot be had is told of before hours of work.
+
+    Raises RecordError.
+    """
+    for path in {str(p) for train in trains if (p := (train.get("policy") or {}).get("backbone_path"))}:
+        from lerobot_coda.backbones.weights import checkpoint_folder
+        from libero_pro.record import RecordError
+
+        try:
+            checkpoint_folder(path)
+        except ValueError as error:
+            raise RecordError(str(error)) from None
 
 
 def main() -> int:

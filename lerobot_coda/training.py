@@ -66,7 +66,7 @@ def train_config(
     return config
 
 
-def run_lerobot_train(config: Mapping[str, Any], path: Path, *, tick: Tick, threads: int | None = None) -> Path:
+def run_lerobot_train(config: Mapping[str, Any], path: Path, *, tick: Tick) -> Path:
     """Writes `config` to `path`, runs `lerobot-train --config_path=path`, returns the last checkpoint's folder.
 
     A run that was cut off goes on from its last checkpoint; one that left none is begun again. Raises TrainingError.
@@ -86,7 +86,7 @@ def run_lerobot_train(config: Mapping[str, Any], path: Path, *, tick: Tick, thre
     log = path.with_suffix(".log")
     environment = {
         **os.environ,
-        **thread_environment(threads or max(1, usable_cores() - int(config.get("num_workers", 4)))),
+        **thread_environment(max(1, usable_cores() - int(config.get("num_workers", 4)))),
         "TOKENIZERS_PARALLELISM": "false",
     }
     environment.pop("TQDM_DISABLE", None)  # its bar is what is followed

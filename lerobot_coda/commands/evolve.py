@@ -1,14 +1,12 @@
 """`lerobot-coda evolve`: runs a co-evolution recipe, or goes on with it."""
 
 import argparse
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lerobot_coda.console import add_options, display_of
-from lerobot_coda.preflight import check_critic, preflight
+from lerobot_coda.preflight import check_bases, check_critic, preflight, run_room_gb
 from lerobot_coda.recipe import EvolveRecipe, parse_recipe
-from libero_pro.record import RecordError
 
 UNITS = {
     "demonstrate": "expert demonstrations, episodes",
@@ -64,29 +62,15 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.push:
         target = parse_recipe(hub.Target, {"repo": arguments.push, "base": arguments.base}, "evolve --push")
         hub.prepare(target, recipe.name, runfolder.identity(recipe, trains), trains=trains.values())
-    preflight(output, needs_gl=True)
+    preflight(output, needs_gl=True, room_gb=run_room_gb(recipe.rounds))
     check_critic(recipe.critic)
-    _check_bases(trains.values())
+    check_bases(trains.values())
     follow = (lambda say: hub.push_so_far(output, target, say=say)) if target else None
     display = display_of(arguments, log=output / runfolder.LOG)
     evolve(arguments.recipe, output, display=display, changes=changes, after=follow)
     _show(output)
     if target:
         hub.push(output, target, say=print)
-
-
-def _check_bases(trains: Iterable[Mapping[str, Any]]) -> None:
-    """Fetches pretrained models that train recipes start from: one that cannot be had is told of before hours of work.
-
-    Raises RecordError.
-    """
-    for path in {str(p) for train in trains if (p := (train.get("policy") or {}).get("backbone_path"))}:
-        from lerobot_coda.backbones.weights import checkpoint_folder
-
-        try:
-            checkpoint_folder(path)
-        except ValueError as error:
-            raise RecordError(str(error)) from None
 
 
 def _show_plan(recipe: EvolveRecipe) -> None:

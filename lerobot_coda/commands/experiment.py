@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lerobot_coda.console import add_options, display_of
-from lerobot_coda.preflight import preflight
+from lerobot_coda.preflight import check_bases, check_critic, preflight, run_room_gb
 from libero_pro.figures import csv_of, keep
 from libero_pro.record import RecordError, write_atomically
 
@@ -38,6 +38,7 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    from lerobot_coda.evolve import read
     from lerobot_coda.experiment import load_experiment, run_arms
 
     experiment, recipes = load_experiment(arguments.recipe)
@@ -45,7 +46,10 @@ def _run(arguments: argparse.Namespace) -> None:
     if unknown := [arm for arm in wanted if arm not in experiment.arms]:
         raise RecordError(f"--arms: the experiment has no arm '{unknown[0]}'; it has {', '.join(experiment.arms)}")
     output = arguments.output or Path("runs") / experiment.name
-    preflight(output, needs_gl=True)
+    preflight(output, needs_gl=True, room_gb=max(run_room_gb(recipe.rounds) for recipe in recipes.values()))
+    for path, recipe in recipes.items():
+        check_critic(recipe.critic)
+        check_bases(read(path, {})[1].values())
     arms = run_arms(experiment, recipes, output, wanted, display=display_of(arguments))
     _tell(experiment, arms, arguments.results or output)
 

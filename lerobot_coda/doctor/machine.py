@@ -105,9 +105,9 @@ def libero_package() -> Verdict:
 
 
 @check("disk")
-def disk(folder: Path = Path(), min_free_gb: float = preflight.MIN_FREE_GB) -> Verdict:
+def disk(folder: Path = Path(), room_gb: float = preflight.ROOM_GB) -> Verdict:
     """A run's folder takes files and has room."""
-    if problem := preflight.output_problem(folder, min_free_gb):
+    if problem := preflight.output_problem(folder, room_gb):
         return _verdict(problem, "")
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     return ok(f"{folder.absolute()} can be written, {shutil.disk_usage(existing).free / 1e9:.0f} GB free")

@@ -75,6 +75,9 @@ def test_arms_start_from_one_base_and_are_paired(tmp_path, fake_checkpoints):
     assert rows["leaked"]["value"] == 0 and rows["hours"]["n"] == 1
     used = {row["arm"]: row for row in budget_rows(arms)}
     assert used["coda"]["environments"] <= 24 and used["sfl"]["validation_environments"] == 0
+    for arm in ("coda", "sfl"):  # each run has a log of its own, for its live page
+        log = (tmp_path / "runs" / f"libero_object-{arm}-0" / "log.jsonl").read_text().splitlines()
+        assert any(json.loads(line)["step"] == "round 1 probe" for line in log)
 
 
 def test_success_over_rounds_is_of_the_episodes_that_all_rounds_have(tmp_path, fake_checkpoints):

@@ -45,7 +45,7 @@ def test_nothing_is_wrong_here(tmp_path: Path) -> None:
     assert libero_problem() is None
     assert mujoco_problem() is None
     assert plugin_problem() is None
-    assert output_problem(tmp_path / "new" / "run", min_free_gb=0.0) is None
+    assert output_problem(tmp_path / "new" / "run", room_gb=0.0) is None
     assert not (tmp_path / "new").exists(), "looking must not make folders"
 
 
@@ -115,8 +115,10 @@ def test_output_folder_without_permission(tmp_path: Path) -> None:
 
 def test_output_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(100e9, 98.75e9, 1.25e9))
-    _sentence(output_problem(tmp_path / "run"), "1.2 GB free", "needs 3 GB", "make room")
-    assert output_problem(tmp_path / "run", min_free_gb=1.0) is None
+    _sentence(
+        output_problem(tmp_path / "run", room_gb=preflight.run_room_gb(4)), "1.2 GB free", "needs 1.3 GB", "make room"
+    )
+    assert output_problem(tmp_path / "run", room_gb=1.0) is None
 
 
 def test_preflight_raises_the_sentence(tmp_path: Path) -> None:
@@ -149,3 +151,10 @@ def test_a_critic_that_could_not_answer_is_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("CODA_TEST_KEY", "secret-key")
     preflight.check_critic(server)
     preflight.check_critic(CriticSettings())
+
+
+def test_a_base_model_that_cannot_be_had_is_told_of_before_work(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    preflight.check_bases([{"policy": {"type": "coda"}}, {}])
+    with pytest.raises(RecordError, match="nobody/nothing"):
+        preflight.check_bases([{"policy": {"backbone_path": "nobody/nothing"}}])

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from lerobot_coda import training
+from lerobot_coda.threads import usable_cores
 from lerobot_coda.training import TrainingError, run_lerobot_train, train_config
 
 TRAINER = """
@@ -75,11 +76,11 @@ def test_an_override_of_none_takes_the_key_away():
 
 def test_steps_are_followed_and_the_exact_recipe_is_left_behind(config, tmp_path):
     seen = []
-    checkpoint = run_lerobot_train(config, tmp_path / "train.yaml", tick=seen.append, threads=1)
+    checkpoint = run_lerobot_train(config, tmp_path / "train.yaml", tick=seen.append)
     assert (checkpoint / "config.json").is_file() and checkpoint.parts[-2:] == ("last", "pretrained_model")
     assert seen == sorted(seen) and seen[-1] == 9 and len(seen) > 5
     assert yaml.safe_load((tmp_path / "train.yaml").read_text()) == config
-    assert '"threads": "1"' in (checkpoint / "config.json").read_text()
+    assert f'"threads": "{max(1, usable_cores() - 4)}"' in (checkpoint / "config.json").read_text()
     assert "Training" in (tmp_path / "train.log").read_text()
 
 
