@@ -4,11 +4,13 @@ How to build it stands in `demos/<last part of dataset.repo_id>.yaml` beside the
 """
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from lerobot_coda.console import Display, Planned
 from lerobot_coda.engine import Engine, LiberoEngine
 from lerobot_coda.recipe import DemosRecipe, load_demos
+from libero_pro.episode import Episode
 from libero_pro.programs import GenerationProgram, Permute, Resample
 from libero_pro.record import RecordError
 from libero_pro.scene import SceneSpec
@@ -41,6 +43,21 @@ def build_demos(train_recipe: Path, *, engine: Engine | None = None, display: Di
     return root
 
 
+def enough(episodes: Sequence[Episode], share: float = 0.0) -> list[Episode]:
+    """The solved ones of the expert's episodes.
+
+    RecordError if there are none, or fewer than `share` of all. It tells a simulator that failed from tasks that are
+    too hard.
+    """
+    solved = [episode for episode in episodes if episode.success and episode.invalid is None]
+    if solved and len(solved) >= share * len(episodes):
+        return solved
+    said = f"the expert solved {len(solved)} of {len(episodes)} scenes"
+    if broken := [episode.invalid for episode in episodes if episode.invalid]:
+        raise RecordError(f"{said}, and {len(broken)} broke off, the first as {broken[0]}; run the same again")
+    raise RecordError(f"{said}; choose other task_ids")
+
+
 def _demonstrate(recipe: DemosRecipe, root: Path, engine: Engine, display: Display) -> None:
     scenes = [
         scene_for(recipe.suite, task_id, seed=recipe.seed * 1000 + k)
@@ -50,11 +67,7 @@ def _demonstrate(recipe: DemosRecipe, root: Path, engine: Engine, display: Displ
     kept = root.with_name(root.name + ".episodes")
     with display.stage("demonstrate", "demonstrate", len(scenes)) as tick:
         episodes = engine.demonstrate(scenes, kept, recipe.noise, tick)
-    solved = [e for e in episodes if e.success and e.invalid is None]
-    if len(solved) < SOLVED_SHARE * len(scenes):
-        raise RecordError(
-            f"the expert solved {len(solved)} of {len(scenes)} scenes of {recipe.suite}; choose other task_ids"
-        )
+    solved = enough(episodes, SOLVED_SHARE)
     with display.stage("dataset", "dataset", len(solved)) as tick:
         engine.write_shard(solved, root, None, tick)
     shutil.rmtree(kept, ignore_errors=True)

@@ -13,6 +13,7 @@ from fakeworld import TRAIN, FakeEngine, Killed, write_recipes
 from lerobot_coda import cli, evolve
 from lerobot_coda.commands import evolve as evolve_command
 from lerobot_coda.demos import build_demos
+from libero_pro.episode import Episode
 from libero_pro.record import RecordError
 
 
@@ -21,7 +22,7 @@ def engine(monkeypatch):
     """The fake world in place of the real one, and no look for GL or free space."""
     made = FakeEngine()
     monkeypatch.setattr(evolve, "LiberoEngine", SimpleNamespace(of=lambda recipe: made))
-    monkeypatch.setattr(evolve_command, "preflight", lambda output, needs_gl: None)
+    monkeypatch.setattr(evolve_command, "preflight", lambda *checks, **more: None)
     monkeypatch.setattr(evolve_command, "_show", lambda output: print("finished", output))
     return made
 
@@ -170,3 +171,12 @@ def test_demos_refuses_a_set_that_the_expert_cannot_solve(tmp_path):
 
     with pytest.raises(RecordError, match="solved 0 of 6"):
         build_demos(demonstration_recipe(tmp_path), engine=Helpless())
+
+
+def test_a_simulator_that_fails_is_not_taken_for_hard_tasks(tmp_path: Path) -> None:
+    class Broken(FakeEngine):
+        def demonstrate(self, scenes, out, noise, tick):
+            return [Episode.unrun(scene, "expert", "a lost process") for scene in scenes]
+
+    with pytest.raises(RecordError, match=r"solved 0 of 6 scenes, and 6 broke off, the first as a lost process; run"):
+        build_demos(demonstration_recipe(tmp_path), engine=Broken())
