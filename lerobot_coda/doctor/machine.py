@@ -105,8 +105,8 @@ def libero_package() -> Verdict:
 
 
 @check("disk")
-def disk(folder: Path = Path(), room_gb: float = preflight.ROOM_GB) -> Verdict:
-    """A run's folder takes files and has room."""
+def disk(folder: Path = Path(), room_gb: float = preflight.run_room_gb(5)) -> Verdict:
+    """A run's folder takes files and has room for five rounds."""
     if problem := preflight.output_problem(folder, room_gb):
         return _verdict(problem, "")
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
