@@ -183,6 +183,8 @@ def examine(run_folder: Path, out: Path, options: argparse.Namespace) -> tuple[l
     recipe = parse_recipe(EvolveRecipe, read_yaml(run_folder / "recipe.yaml"), f"recipe {run_folder / 'recipe.yaml'}")
     if options.scenes:
         recipe = recipe.model_copy(update={"probe": recipe.probe.model_copy(update={"scenes": options.scenes})})
+    if options.pairs:
+        recipe = recipe.model_copy(update={"validation": recipe.validation.model_copy(update={"pairs": options.pairs})})
     checkpoint = (run_folder / "base/train/checkpoints/last/pretrained_model").absolute()
     if not checkpoint.is_dir():
         raise RecordError(f"{run_folder} holds no base policy; give the folder of an evolve run")
@@ -260,6 +262,7 @@ def main() -> None:
         "--out", type=Path, default=Path("runs/diagnoses"), help="episodes; a run started again goes on"
     )
     parser.add_argument("--scenes", type=int, help="probe scenes, instead of the recipe's")
+    parser.add_argument("--pairs", type=int, help="of scenes for each program at most, instead of the recipe's")
     parser.add_argument("--seed", type=int, default=0, help="of the false diagnoses")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", type=Path)
