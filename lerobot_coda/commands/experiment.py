@@ -47,9 +47,10 @@ def _run(arguments: argparse.Namespace) -> None:
         raise RecordError(f"--arms: the experiment has no arm '{unknown[0]}'; it has {', '.join(experiment.arms)}")
     output = arguments.output or Path("runs") / experiment.name
     preflight(output, needs_gl=True, room_gb=max(run_room_gb(recipe.rounds) for recipe in recipes.values()))
-    for path, recipe in recipes.items():
+    for path in recipes:
+        recipe, trains = read(path)
         check_critic(recipe.critic)
-        check_bases(read(path, {})[1].values())
+        check_bases(trains.values())
     arms = run_arms(experiment, recipes, output, wanted, display=display_of(arguments))
     _tell(experiment, arms, arguments.results or output)
 

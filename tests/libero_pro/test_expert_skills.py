@@ -27,6 +27,15 @@ def at(*positions):
     return SimpleNamespace(data=SimpleNamespace(qpos=np.array(positions)))
 
 
+def attempt(suite, task_id, start):
+    """The expert's episode from a released start, in the real simulator."""
+    from libero_pro.expert import solve
+    from libero_pro.simulator import Simulator
+
+    scene = scene_for(suite, task_id, init_state_id=start, seed=start)
+    return solve(Simulator(get_task(suite, task_id)), scene)
+
+
 def test_a_joint_goes_clearly_beyond_the_threshold_but_not_to_its_limit():
     assert DRAWER.sign("open") == -1 and DRAWER.threshold("open") == -0.14
     assert -0.16 < DRAWER.target("open") < -0.145
@@ -178,19 +187,13 @@ def test_a_niche_is_a_roofed_region_with_an_open_side(oven):
 
 @pytest.mark.sim
 def test_it_puts_a_thing_beside_the_one_that_stands_in_the_middle():
-    from libero_pro.expert import solve
-    from libero_pro.simulator import Simulator
-
-    episode = solve(Simulator(get_task("libero_10_task", 7)), scene_for("libero_10_task", 7, init_state_id=0, seed=0))
+    episode = attempt("libero_10_task", 7, 0)
     assert episode.success, episode.tags
 
 
 @pytest.mark.sim
 def test_it_draws_a_bowl_out_from_under_the_drawer_that_it_opened():
-    from libero_pro.expert import solve
-    from libero_pro.simulator import Simulator
-
-    episode = solve(Simulator(get_task("libero_goal", 3)), scene_for("libero_goal", 3, init_state_id=2, seed=2))
+    episode = attempt("libero_goal", 3, 2)
     assert episode.success, episode.tags
 
 
@@ -244,10 +247,7 @@ def test_a_waiting_place_is_free_and_does_not_depend_on_who_asks(walled_in):
 
 @pytest.mark.sim
 def test_it_pushes_a_plate_on_that_tilts_into_the_table():
-    from libero_pro.expert import solve
-    from libero_pro.simulator import Simulator
-
-    episode = solve(Simulator(get_task("libero_goal", 5)), scene_for("libero_goal", 5, init_state_id=7, seed=7))
+    episode = attempt("libero_goal", 5, 7)
     assert episode.success, episode.tags
 
 
@@ -268,11 +268,7 @@ def test_a_region_that_is_partly_covered_is_used_where_it_is_open():
 
 @pytest.mark.sim
 def test_it_reaches_what_is_close_to_its_shoulder():
-    from libero_pro.expert import solve
-    from libero_pro.simulator import Simulator
-
-    task = get_task("libero_goal_swap", 6)
-    episode = solve(Simulator(task), scene_for("libero_goal_swap", 6, init_state_id=9, seed=9))
+    episode = attempt("libero_goal_swap", 6, 9)
     assert episode.success and len(episode) < 150, episode.tags
 
 
