@@ -32,7 +32,11 @@ def add(commands: Any) -> None:
     parser.add_argument("recipe", type=Path, help="experiment, e.g. recipes/experiments/libero_object.yaml")
     parser.add_argument("--arms", nargs="+", help="run only these of its arms; finished ones are compared in any case")
     parser.add_argument("--output", type=Path, help="folder of the runs (default: runs/<name>); what is done stays")
-    parser.add_argument("--results", type=Path, help="folder for AXIS.json and NAME/*.csv (default: the runs' folder)")
+    parser.add_argument(
+        "--results", type=Path,
+        help="folder for AXIS.json, NAME/*.csv and NAME/runs/*.json, a file a finished run, which stands for runs made "
+        "elsewhere (default: the runs' folder)",
+    )  # fmt: skip
     add_options(parser)
     parser.set_defaults(run=_run)
 
@@ -51,13 +55,15 @@ def _run(arguments: argparse.Namespace) -> None:
         recipe, trains = read(path)
         check_critic(recipe.critic)
         check_bases(trains.values())
-    arms = run_arms(experiment, recipes, output, wanted, display=display_of(arguments))
-    _tell(experiment, arms, arguments.results or output)
+    results = arguments.results or output
+    records = results / experiment.name / "runs"
+    arms = run_arms(experiment, recipes, output, wanted, display=display_of(arguments), records=records)
+    _tell(experiment, arms, results)
 
 
 def _tell(experiment: Any, arms: Sequence[Any], results: Path) -> None:
     """Prints what the arms reached and used, and writes it: a file of figures an axis, and the budget as CSV."""
-    from lerobot_coda.experiment import axis_rows, budget_rows, curve_rows
+    from lerobot_coda.comparison import axis_rows, budget_rows, curve_rows
 
     if not arms:
         raise RecordError(f"no arm of {experiment.name} is finished; run it without --arms, or name other arms")

@@ -2,14 +2,16 @@
 
 import io
 import json
+import shutil
 
 import pytest
 import yaml
 from fakeworld import FakeEngine, Killed, write_recipes
 from rich.console import Console
 
+from lerobot_coda.comparison import Arm, axis_rows, budget_rows, curve_rows
 from lerobot_coda.console import Display
-from lerobot_coda.experiment import Arm, axis_rows, budget_rows, curve_rows, load_experiment, run_arms
+from lerobot_coda.experiment import load_experiment, run_arms
 from libero_pro.record import RecordError
 
 EXPERIMENT = {
@@ -59,7 +61,8 @@ def arms_of(folder, wanted, calls, engine=None):
     experiment, recipes = load_experiment(folder / "experiment.yaml")
     measured, engine = counted(calls), engine or FakeEngine()
     return run_arms(
-        experiment, recipes, folder / "runs", wanted, display=quiet(), engine=engine, measured=measured
+        experiment, recipes, folder / "runs", wanted, records=folder / "records", display=quiet(), engine=engine,
+        measured=measured,
     )  # fmt: skip
 
 
@@ -106,6 +109,29 @@ def test_a_finished_run_stays_as_it_was_made(tmp_path, fake_checkpoints):
     assert [arm.name for arm in arms_of(tmp_path, ["coda"], [], engine)] == ["coda"] and not engine.log
     write_recipes(tmp_path, rounds=1, seed=3, probe={"scenes": 5})
     with pytest.raises(RecordError, match="holds a run of another recipe"):
+        arms_of(tmp_path, ["coda"], [])
+
+
+def test_runs_made_elsewhere_are_compared_by_their_files(tmp_path, fake_checkpoints):
+    for folder, arm in (("here", "coda"), ("there", "sfl")):
+        write(tmp_path / folder)
+        (made,) = arms_of(tmp_path / folder, [arm], [])
+        assert made.name == arm
+    shutil.copy(tmp_path / "there" / "records" / "libero_object-sfl-0.json", tmp_path / "here" / "records")
+    engine, calls = FakeEngine(), []
+    coda, sfl = arms_of(tmp_path / "here", ["coda", "sfl"], calls, engine)
+    assert not engine.log and sfl == made and not any("sfl" in call for call in calls)
+    shutil.rmtree(tmp_path / "here" / "runs")
+    assert arms_of(tmp_path / "here", ["coda", "sfl"], [], engine) == [coda, sfl] and not engine.log
+
+
+@pytest.mark.parametrize("other", [{"episodes_per_task": 3}, {"axes": {"position": ["libero_object_swap"]}}])
+def test_a_run_measured_otherwise_is_not_compared(tmp_path, fake_checkpoints, other):
+    write(tmp_path)
+    arms_of(tmp_path, ["coda"], [])
+    shutil.rmtree(tmp_path / "runs")
+    write(tmp_path, **other)
+    with pytest.raises(RecordError, match=r"libero_object-coda-0.json is of another recipe, or was measured on other"):
         arms_of(tmp_path, ["coda"], [])
 
 
